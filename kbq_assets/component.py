@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import dagster as dg
 from pydantic import Field
@@ -21,6 +21,22 @@ from kbq_assets.defs.translator import AssetTranslator
 #: They delete old runs of a whole Dagster instance, which belongs to the project.
 _OF_INSTANCE: Final = frozenset({"history_job", "history_schedule"})
 _DEFAULT_OWNERS: Final = AssetTranslator().owners
+#: Types of settings in YAML.
+_STATED: Final = dict[str, str | int | float | bool]
+
+
+def _texts(context: dg.ResolutionContext, stated: Mapping[str, str | float]) -> dict[str, str]:
+    """The settings as texts, as in an environment. Only templates are resolved, because Dagster would turn a text such
+    as "20" or "1,2" into another type."""
+    resolved = {
+        name: context.resolve_value(value) if isinstance(value, str) and "{{" in value else value
+        for name, value in stated.items()
+    }
+    # YAML reads `on` and `off` as booleans.
+    switches = {True: "on", False: "off"}
+    return {
+        name: switches[value] if isinstance(value, bool) else str(value) for name, value in resolved.items()
+    }
 
 
 class KafkaTopics(dg.Component, dg.Model, dg.Resolvable):
@@ -35,7 +51,9 @@ class KafkaTopics(dg.Component, dg.Model, dg.Resolvable):
         description="The source list, or the folder of a topic catalog, relative to this defs.yaml. By default "
         "KBQ_SOURCE_TOPICS.",
     )
-    settings: dict[str, str] = Field(
+    settings: Annotated[
+        dict[str, str], dg.Resolver(_texts, model_field_type=_STATED, inject_before_resolve=False)
+    ] = Field(
         default_factory=dict,
         description="KBQ_* settings, by name. They win over the environment. A secret belongs into a reference: "
         "env:NAME, file:PATH.",

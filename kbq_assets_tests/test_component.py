@@ -42,9 +42,16 @@ class FakeTopics(kbq_assets.KafkaTopics):  # type: ignore[misc]  # found by name
         return {ENGINE: dg.ResourceDefinition.hardcoded_resource(self.world.engine)}
 
 
-ATTRIBUTES = {
+ATTRIBUTES: dict[str, Any] = {
     "source_topics": "topics.txt",
-    "settings": {"KBQ_DATASET": "from_yaml"},
+    "settings": {
+        "KBQ_DATASET": "from_yaml",
+        "KBQ_LOAD_SECONDS": "55",
+        "KBQ_CLEAN_MINUTES": 7,
+        "KBQ_DONE_FILES": False,
+        "KBQ_NOTIFY_SECONDS": "{{ 9 * 9 }}",
+        "KBQ_KAFKA_CLIENT_ID": "1,2",
+    },
     "key_prefix": ["streams"],
     "owners": ["team:streams"],
 }
@@ -89,6 +96,23 @@ def test_a_short_defs_yaml_brings_assets_checks_and_sensors_into_a_project(
     assert dg.AssetCheckKey(staged, "no_partition_is_stopped") in graph.asset_check_keys
     sensor = definitions.resolve_sensor_def("extraction_sensor")
     assert sensor.minimum_interval_seconds == 77, "the environment, where defs.yaml says nothing"
+
+
+def test_settings_are_texts_as_in_the_environment_although_yaml_and_templates_have_other_types(
+    loaded: tuple[PlatformWorld, dg.Definitions],
+) -> None:
+    """`off` is False in YAML, and Dagster's templates turn the text "55" into a number."""
+    stated = {name: FakeTopics.environ[name] for name in ATTRIBUTES["settings"]}
+    assert stated == {
+        "KBQ_DATASET": "from_yaml",
+        "KBQ_LOAD_SECONDS": "55",
+        "KBQ_CLEAN_MINUTES": "7",
+        "KBQ_DONE_FILES": "off",
+        "KBQ_NOTIFY_SECONDS": "81",
+        "KBQ_KAFKA_CLIENT_ID": "1,2",
+    }
+    _, definitions = loaded
+    assert definitions.resolve_schedule_def("clean_schedule").cron_schedule == "*/7 * * * *"
 
 
 def test_no_job_of_a_component_deletes_the_project_s_runs(

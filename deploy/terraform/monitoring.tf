@@ -2,11 +2,11 @@
 
 locals {
   alerts = {
-    "KBQ: nothing was loaded for two hours" = "time() - kbq_last_success_timestamp_seconds{kind=\"loading\"} > 7200 and on() sum(kbq_backlog_rows) > 0"
+    "KBQ: nothing was loaded for two hours" = "time() - kbq_last_success_timestamp_seconds{kind=\"loading\"} > 7200 and on(instance) sum by (instance) (kbq_backlog_rows) > 0"
     "KBQ: a table is parked"                = "kbq_table_parked > 0"
     "KBQ: partitions are stopped"           = "sum by (reason) (kbq_stopped_partitions) > 0"
     "KBQ: backups are stopped"              = "sum by (reason) (kbq_stopped_backups) > 0"
-    "KBQ: a daily quota is nearly used"     = "kbq_table_jobs_used / on() group_left() kbq_table_jobs_limit > 0.9"
+    "KBQ: a daily quota is nearly used"     = "kbq_table_jobs_used / on(instance) group_left() kbq_table_jobs_limit > 0.9"
   }
 }
 

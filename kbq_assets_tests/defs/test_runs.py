@@ -458,6 +458,17 @@ def test_counts_that_differ_fail_the_check_and_not_the_run(
     assert (first["partition"], first["rows"], first["offsets"]) == (f"{TOPIC}[1]", 3, 2)
 
 
+def test_a_count_that_agrees_says_what_it_did_not_compare(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(3)
+    world.run("extract_and_load", instance)
+    world.kafka.delete_topic(TOPIC)
+    check = check_of(world.run("reconcile_job", instance), check_names.COUNTS_AGREE)
+    assert check.passed
+    assert f"{TOPIC}[0]: not on the broker" in (check.description or "")
+
+
 def test_the_count_of_some_days_reads_no_older_rows(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     world = PlatformWorld(tmp_path, KBQ_RECONCILE_DAYS="7")
     world.produce(3)

@@ -24,10 +24,10 @@ def digest() -> str:
     return f"# chart {found.hexdigest()}\n"
 
 
-def rendered(helm: str) -> str:
+def rendered(helm: str, *options: str) -> str:
     """What Helm makes of the chart, after its lint. Raises CalledProcessError."""
     subprocess.run([helm, "lint", "--strict", str(CHART), "-f", str(VALUES)], check=True, capture_output=True)
-    made = subprocess.run([helm, "template", *_RELEASE], check=True, capture_output=True, text=True)
+    made = subprocess.run([helm, "template", *_RELEASE, *options], check=True, capture_output=True, text=True)
     return digest() + made.stdout
 
 

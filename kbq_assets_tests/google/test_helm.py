@@ -50,10 +50,33 @@ def test_what_is_tested_here_was_rendered_from_the_chart_as_it_is() -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Helm, whose build takes minutes."""
+    folder = tmp_path_factory.mktemp("helm")
+    return shutil.which("helm") or str(built_by_go(folder, "helm.sh/helm/v3/cmd/helm", "v3.16.4"))
+
+
 @pytest.mark.slow
-def test_helm_accepts_the_chart_and_renders_what_is_tested_here(tmp_path: Path) -> None:
-    program = shutil.which("helm") or str(built_by_go(tmp_path, "helm.sh/helm/v3/cmd/helm", "v3.16.4"))
+def test_helm_accepts_the_chart_and_renders_what_is_tested_here(program: str) -> None:
     assert helm.rendered(program) == helm.RENDERED.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_number_of_the_environment_arrives_as_it_is_stated(program: str, tmp_path: Path) -> None:
+    """Without 0, runs are deleted that an operator wants to keep."""
+    stated = {
+        "KBQ_DAGSTER_RUN_DAYS": 0,
+        "KBQ_RUN_RECORDS": 20_000_000,
+        "KBQ_STAGING": "",
+        "KBQ_WAREHOUSE": None,
+    }
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"environment": stated}), encoding="utf-8")
+    made = yaml.safe_load_all(helm.rendered(program, "-f", str(values)))
+    [pod] = [each["spec"]["template"]["spec"] for each in made if each and each["kind"] == "StatefulSet"]
+    found = {name: entry["value"] for name, entry in _environment(pod).items() if name in stated}
+    assert found == {"KBQ_DAGSTER_RUN_DAYS": "0", "KBQ_RUN_RECORDS": "20000000"}
 
 
 @pytest.mark.parametrize("kind, name", sorted(OBJECTS))

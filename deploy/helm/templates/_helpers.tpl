@@ -36,9 +36,14 @@ seccompProfile: {type: RuntimeDefault}
   value: "{{ .Values.topics.path }}/{{ .Values.topics.file }}"
 {{- end }}
 {{- range $name, $value := .Values.environment }}
-{{- if $value }}
+{{- /* 0 is a value, and Helm has every number as a float: 2e+07. */}}
+{{- if not (or (kindIs "invalid" $value) (eq (toString $value) "")) }}
 - name: {{ $name }}
+  {{- if and (kindIs "float64" $value) (eq (toString (floor $value)) (toString $value)) }}
+  value: {{ int64 $value | quote }}
+  {{- else }}
   value: {{ $value | quote }}
+  {{- end }}
 {{- end }}
 {{- end }}
 {{- range $name, $from := .Values.secrets }}

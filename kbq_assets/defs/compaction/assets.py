@@ -67,12 +67,17 @@ def _of_lake(name: str, spine: Spine, pages: Pages) -> dg.Definitions:
     )
     own = pages_of_warehouse(pages, name) if name else pages
     assets = [
-        _asset(compactor, table, key, own if table in own.tables else pages, periods[table])
+        _asset(compactor, table, key, own if table in own.tables else pages, periods[table], _pool(name))
         for table, key in keys.items()
     ]
     suffix = f"_{name}" if name else ""
     sensor = compaction_sensor(f"compaction{suffix}_sensor", keys, periods, compactor, spine.observer)
     return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule], sensors=[sensor] if keys else [])
+
+
+def _pool(name: str) -> str:
+    """The pool of a lake's compactions. ``name`` is "" for the first warehouse."""
+    return f"{POOL}_{name}" if name else POOL
 
 
 def _unit(pages: Pages, table: TableReference) -> str:
@@ -87,7 +92,12 @@ def compacted_key(table: dg.AssetKey, warehouse: str) -> dg.AssetKey:
 
 
 def _asset(
-    compactor: Compactor, table: TableReference, key: dg.AssetKey, pages: Pages, periods: Periods
+    compactor: Compactor,
+    table: TableReference,
+    key: dg.AssetKey,
+    pages: Pages,
+    periods: Periods,
+    pool: str,
 ) -> dg.AssetsDefinition:
     by = "hour by hour" if periods.hours == 1 else "day by day"
 
@@ -96,7 +106,7 @@ def _asset(
         deps=[pages.translator.dataset_key(table)],
         partitions_def=periods.definition,
         backfill_policy=dg.BackfillPolicy.multi_run(MOST_PARTITIONS),
-        pool=POOL,
+        pool=pool,
         kinds={"iceberg", "spark"},
         group_name="lake",
         owners=list(pages.translator.owners),
@@ -120,7 +130,7 @@ def _job(
 ) -> dg.JobDefinition:
     suffix = f"_{name}" if name else ""
 
-    @dg.op(name=f"compact{suffix}", pool=f"{POOL}{suffix}", out=dg.Out(dg.Nothing))
+    @dg.op(name=f"compact{suffix}", pool=_pool(name), out=dg.Out(dg.Nothing))
     def compact(context: dg.OpExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]) -> None:
         own = on_spark(compactor, lake_spark)
         reports: list[CompactionReport | ExpiryReport] = []

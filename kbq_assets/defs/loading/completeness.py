@@ -29,6 +29,8 @@ HOUR_TAG: Final = "kbq/hour"
 #: Most runs that one tick requests. The next tick requests the rest.
 MOST_RUNS: Final = 100
 _EVERY_SECONDS: Final = 60
+#: The partitions of a job without a definition of its own.
+_IN_UTC: Final = dg.HourlyPartitionsDefinition("1970-01-01-00:00")
 #: The cursor's key for a sensor that waits for several tables together.
 _ALL: Final = "*"
 
@@ -101,8 +103,8 @@ def hours_complete_sensor(
     """A sensor that runs ``job`` for each hour that becomes complete in each of ``tables`` (`dataset.table`).
 
     ``together``: one run per hour, when the hour is complete in all tables. ``partitioned``: the run's partition is the
-    hour, as a key of `dagster.HourlyPartitionsDefinition`. The sensor begins with hours that become complete after its
-    first poll.
+    hour, as a key of the job's `dagster.HourlyPartitionsDefinition` in its time zone. The sensor begins with hours that
+    become complete after its first poll.
     """
     wanted = [str(TableReference.parse(table)) for table in tables]
 
@@ -111,8 +113,9 @@ def hours_complete_sensor(
         untils = _untils(observer.known_hours(), wanted, together=together)
         reported = _parse(context.cursor)
         requests, cursor = [], {**untils, **reported} if context.cursor else untils
+        hourly = _hourly(job, context) if partitioned else None
         for subject, hour in _new_hours(reported, untils)[:MOST_RUNS]:
-            requests.append(_request(subject, hour, partitioned=partitioned))
+            requests.append(_request(subject, hour, hourly))
             cursor[subject] = hour + 1
         return dg.SensorResult(
             run_requests=requests,
@@ -144,11 +147,21 @@ def _new_hours(reported: Mapping[str, int], untils: Mapping[str, int]) -> list[t
     return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
 
-def _request(subject: str, hour: int, *, partitioned: bool) -> dg.RunRequest:
+def _hourly(
+    job: dg.JobDefinition | dg.UnresolvedAssetJobDefinition, context: dg.SensorEvaluationContext
+) -> dg.HourlyPartitionsDefinition:
+    """The partitions of a job. Those of a job of assets are known once the code location is loaded."""
+    found = job.partitions_def
+    if found is None and context.repository_def is not None:
+        found = context.repository_def.get_job(job.name).partitions_def
+    return found if isinstance(found, dg.HourlyPartitionsDefinition) else _IN_UTC
+
+
+def _request(subject: str, hour: int, hourly: dg.HourlyPartitionsDefinition | None) -> dg.RunRequest:
     when = datetime.fromtimestamp(hour * HOUR_MS / 1000, UTC)
     text = when.strftime("%Y-%m-%dT%H:%M")
     tags = {HOUR_TAG: text} if subject == _ALL else {HOUR_TAG: text, TABLE_TAG: subject}
-    key = when.strftime("%Y-%m-%d-%H:%M") if partitioned else None
+    key = hourly.get_partition_key_for_timestamp(when.timestamp()) if hourly else None
     return dg.RunRequest(run_key=f"{subject} {text}", tags=tags, partition_key=key)
 
 

@@ -29,6 +29,8 @@ from kbq_assets.pipelines.observation.checks import CheckReport, refused_result
 _NOTED: Final = "pages"
 #: Prefix of the digest if the code location does not have the topic or table yet. Once it has, its page is written.
 _NO_PAGE: Final = "?"
+#: Newest records of a check among which its last result is searched.
+_RECORDS: Final = 20
 #: The checks of topics' and tables' pages. COUNTS_AGREE needs a query, and is evaluated for all tables at once.
 _OF_TOPIC: Final = tuple(name for name, kind in CHECKS.items() if kind.about == "topic")
 _OF_TABLE: Final = tuple(name for name, kind in CHECKS.items() if kind.about == "table" and kind.is_free)
@@ -91,12 +93,18 @@ def page_evaluations(
 
 def noted(instance: dg.DagsterInstance, pages: Pages, name: str) -> Mapping[str, str]:
     """The results of a check that the pages show, by topic or table."""
-    key = dg.AssetCheckKey(asset_of(name, pages.translator), name)
-    record = instance.get_latest_asset_check_evaluation_record(key)
-    latest = record.evaluation if record is not None else None
-    found = latest.metadata.get(_NOTED) if isinstance(latest, dg.AssetCheckEvaluation) else None
+    latest = last_evaluation(instance, dg.AssetCheckKey(asset_of(name, pages.translator), name))
+    found = latest.metadata.get(_NOTED) if latest is not None else None
     values = found.value if isinstance(found, dg.JsonMetadataValue) else None
     return {str(k): str(v) for k, v in values.items()} if isinstance(values, dict) else {}
+
+
+def last_evaluation(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """The last result of a check. Dagster's newest record has none while a run evaluates the check, and keeps none if
+    that run could not."""
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=_RECORDS)
+    found = (record.evaluation for record in records)
+    return next((each for each in found if isinstance(each, dg.AssetCheckEvaluation)), None)
 
 
 def stopped_partitions(instance: dg.DagsterInstance, pages: Pages) -> set[TopicPartition]:

@@ -16,6 +16,7 @@ from kbq_assets.core.config.notices import NotifySettings
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.observation.check_names import COUNTS_AGREE
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.defs.observation.page_checks import last_evaluation
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.extras.notices.model import (
     FAILED_RUN,
@@ -66,8 +67,11 @@ def _notice_sensor(
         # Dagster is a notifier with a ledger, like any other.
         dagster = Notifier("dagster", "dagster", lambda message: events.extend(_news(translator, message)))
         opened = dataclasses.replace(opened, notifiers=(*opened.notifiers, dagster))
-        shown = _shown(send_changes(opened, _counts(context.instance, translator)))
-        return dg.SensorResult(skip_reason=shown, asset_events=events)
+        deliveries = send_changes(opened, _counts(context.instance, translator))
+        if failures(deliveries):  # a failed tick reports no events, and Dagster's ledger has these already
+            for event in events:
+                context.instance.report_runless_asset_event(event)
+        return dg.SensorResult(skip_reason=_shown(deliveries), asset_events=events)
 
     return evaluate
 
@@ -87,8 +91,7 @@ def _counts(instance: dg.DagsterInstance, translator: AssetTranslator) -> Observ
     """The condition of the last count of the warehouse, if it failed. A poll does not count, because queries cost
     money."""
     key = dg.AssetCheckKey(translator.warehouse_tables, COUNTS_AGREE)
-    record = instance.get_latest_asset_check_evaluation_record(key)
-    check = record.evaluation if record else None
+    check = last_evaluation(instance, key)
     if check is None or check.passed:
         return Observation()
     text = (check.description or "").partition("\n")[0]
@@ -121,7 +124,15 @@ def _on_failure(ui_url: str, ports: OpenPorts) -> Callable[[dg.RunFailureSensorC
 def _succeeded_before(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Whether the job's last ended run before this one succeeded."""
     tags = {tag: run.tags[tag] for tag in (_BACKFILL_TAG,) if tag in run.tags}
-    runs = instance.get_runs(dg.RunsFilter(job_name=run.job_name, statuses=_ENDED, tags=tags), limit=20)
+    found = instance.get_run_record_by_id(run.run_id)
+    # The job may have failed again before the sensor looked.
+    earlier = dg.RunsFilter(
+        job_name=run.job_name,
+        statuses=_ENDED,
+        tags=tags,
+        created_before=found.create_timestamp if found else None,
+    )
+    runs = instance.get_runs(earlier, limit=20)
     ended = [r for r in runs if r.run_id != run.run_id and r.tags.get(_WILL_RETRY_TAG) != "true"]
     return bool(ended) and ended[0].status == dg.DagsterRunStatus.SUCCESS
 

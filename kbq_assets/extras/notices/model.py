@@ -108,9 +108,12 @@ class Notifier:
     send: Callable[[Message], None]
     team: str = ""
 
-    def concerned(self, found: Iterable[Condition], teams: Mapping[str, Collection[str]]) -> list[Condition]:
-        """The conditions that the notifier gets. ``teams`` are the teams of each subject."""
-        return [c for c in found if not self.team or self.team in teams.get(c.subject, ())]
+    def concerned(
+        self, found: Iterable[Condition], teams: Mapping[str, Collection[str]], known: Collection[str] = ()
+    ) -> list[Condition]:
+        """The conditions that the notifier gets. ``teams`` are the teams of each subject. A ``known`` condition stays
+        the team's until it ends: the topics of a table are unknown while its state cannot be read."""
+        return [c for c in found if not self.team or c.key in known or self.team in teams.get(c.subject, ())]
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,8 @@ def teams_of(
     return {topic: frozenset({team}) for topic, team in owners.items()} | tables
 
 
+#: The size of a stop of a whole topic: more than any number of stopped partitions.
+_WHOLE_TOPIC: Final = 2**31
 #: A variant whose state temporarily cannot be read must not be news later.
 _KEPT: Final = frozenset({model.CONTRADICTION})
 
@@ -119,6 +121,7 @@ def observe(world: Observed, now_ms: int) -> Observation:
 def _of_check(result: CheckResult) -> Condition:
     # The number of stopped partitions or batches is a size. A lag is not, because it changes at every poll.
     size = int(result.numbers.get("partitions", result.numbers.get("stopped_batches", 0)))
+    size = _WHOLE_TOPIC if -1 in result.partitions else size
     blocked = "; its files are not loaded until this passes" if result.blocks else ""
     commands = tuple(filter(None, result.commands))
     return Condition(

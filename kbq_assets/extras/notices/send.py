@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.observation.check_names import COUNTS_AGREE
 from kbq_assets.core.protocol.names import NOTICES
-from kbq_assets.extras.notices.model import INFO, OF_NO_TOPIC, TEST, Condition, Ledger, Message, Notifier
+from kbq_assets.extras.notices.model import ALL, INFO, OF_NO_TOPIC, TEST, Condition, Ledger, Message, Notifier
 from kbq_assets.extras.notices.observe import Observation, Observed, observe
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
@@ -47,14 +47,20 @@ def send_changes(ports: NoticePorts, more: Observation = _NO_COUNTS) -> tuple[De
         return ()
     now_ms = ports.store.now_ms()
     found = observe(ports.observed, now_ms) + more
-    of_topics = {each.subject for each in found.conditions if each.kind not in OF_NO_TOPIC}
-    teams = ports.observed.teams(of_topics) if any(notifier.team for notifier in ports.notifiers) else {}
+    teams = _teams(ports, found)
 
     def send(notifier: Notifier) -> Delivery:
-        own = replace(found, conditions=tuple(notifier.concerned(found.conditions, teams)))
-        return _send_changes(ports.store, notifier, own, now_ms)
+        return _send_changes(ports.store, notifier, found, teams, now_ms)
 
     return _to_each(ports.notifiers, send)
+
+
+def _teams(ports: NoticePorts, found: Observation) -> Mapping[str, Collection[str]]:
+    """The teams of each subject; empty if no notifier has a team. Teams are read from state and settings, so if nothing
+    could be observed, they are unknown, and their notifiers wait."""
+    if ALL in found.unseen or not any(notifier.team for notifier in ports.notifiers):
+        return {}
+    return ports.observed.teams({each.subject for each in found.conditions if each.kind not in OF_NO_TOPIC})
 
 
 def send_now(notifiers: Sequence[Notifier], message: Message) -> tuple[Delivery, ...]:
@@ -72,11 +78,17 @@ def trial_message(now_ms: int) -> Message:
     return Message((Condition(TEST, "kbq", "notices reach you here", INFO, phase=TEST),), now_ms)
 
 
-def _send_changes(store: ObjectStore, notifier: Notifier, found: Observation, now_ms: int) -> Delivery:
+def _send_changes(
+    store: ObjectStore,
+    notifier: Notifier,
+    found: Observation,
+    teams: Mapping[str, Collection[str]],
+    now_ms: int,
+) -> Delivery:
     path = f"{NOTICES}{notifier.name}.json"
     stored = state.find(store, Ledger, path)
     before = Ledger() if stored is None else stored.value
-    items, after = before.plan(found.conditions, found.unseen)
+    items, after = before.plan(notifier.concerned(found.conditions, teams, before.reported), found.unseen)
     message = Message(items, now_ms)
     if items:
         notifier.send(message)

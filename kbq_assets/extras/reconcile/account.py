@@ -99,12 +99,15 @@ class WarehouseRows:
 
 @dataclass(frozen=True)
 class UnloadedFiles:
-    """Staged files of a partition whose rows are in no table, because they wait to be loaded or are in quarantine. An
-    erasure is ``deleting`` this number of rows from tables."""
+    """Staged files of a partition whose rows are in no table, because they wait to be loaded or are in quarantine.
+
+    An erasure is ``deleting`` this number of rows from tables. Tables dropped ``expired`` rows because of their age.
+    """
 
     pending: Sequence[StagedFile] = ()
     quarantined: Sequence[StagedFile] = ()
     deleting: int = 0
+    expired: int = 0
 
     @property
     def pending_rows(self) -> int:
@@ -255,7 +258,8 @@ class Account:
         missing_retired = self.state.totals.records - delivered - retired
         elsewhere = self.waiting.outside(o for o in missing if not has(self._erased, o))
         unexplained = len(missing) + missing_retired - excused
-        if not 0 <= unexplained <= self.waiting.deleting or len(elsewhere) > skipped:
+        expired = self.waiting.expired
+        if not 0 <= unexplained <= self.waiting.deleting + expired or len(elsewhere) > skipped + expired:
             message = f"not in the warehouse (pending, skipped, quarantined or erased: {excused} of them)"
             if missing:
                 self._name(message, [str(o) for o in missing], read_again(self.tp, missing[0]))
@@ -263,7 +267,7 @@ class Account:
                 retired_text = f"{counted(missing_retired, 'record')} below offset {earliest}"
                 text = f"{self._place}: {message}: {retired_text}"
                 self.findings.append(Finding(text, read_again(self.tp, earliest)))
-        elif elsewhere:
+        elif elsewhere and not expired:  # which of the records expired is unknown
             self._check_skipped(elsewhere)
 
     def _check_skipped(self, missing: list[int]) -> None:

@@ -55,6 +55,11 @@ class TableCount:
         return self.rows - self.distinct
 
     @property
+    def expired(self) -> int:
+        """The number of rows that are gone because of their age."""
+        return self.loaded - self.rows if self.notes else 0
+
+    @property
     def suspicious(self) -> bool:
         """Whether there are too many rows. One may be duplicated, in this table or in another one."""
         return self.duplicates > 0 or self.rows > self.loaded + self.in_flight

@@ -32,7 +32,7 @@ def counts_json(report: CountReport) -> dict[str, object]:
         "partitions": [_partition_json(count) for count in report.partitions],
         "findings": list(report.findings),
         "next": report.next_steps,
-        "notes": list(_notes(report)),
+        "notes": list(report.all_notes),
         "not_seen": list(_not_seen(report)),
     }
 
@@ -49,7 +49,7 @@ def _partition_json(count: PartitionCount) -> dict[str, object]:
 def render_counts(report: CountReport) -> RenderableType:
     """A report as text: a line per table, the partitions' sums, notes, findings, the verdict."""
     parts: list[RenderableType] = [_tables(report), Text(_sums(report))]
-    parts += [Text(line, style="yellow") for line in _capped(_notes(report))]
+    parts += [Text(line, style="yellow") for line in _capped(report.all_notes)]
     parts += [Text(line, style="red") for line in _capped(report.findings)]
     parts += [Text(f"  next: {step}") for step in _capped(tuple(report.next_steps))]
     parts += [Text(f"not seen: {line}") for line in _not_seen(report)]
@@ -82,12 +82,6 @@ def _sums(report: CountReport) -> str:
         f" {counted(total['skipped'], 'record')} skipped, {n['erased']} erased,"
         f" {counted(total['lost'], 'position')} lost, {n['unread']} unread"
     )
-
-
-def _notes(report: CountReport) -> tuple[str, ...]:
-    of_tables = (note for count in report.tables for note in count.notes)
-    of_partitions = (note for count in report.partitions for note in count.notes)
-    return (*report.notes, *of_tables, *of_partitions)
 
 
 def _not_seen(report: CountReport) -> tuple[str, ...]:

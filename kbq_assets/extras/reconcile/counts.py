@@ -6,7 +6,7 @@ what counts cannot show. `reconcile` reads every offset, so it finds that too.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -95,8 +95,23 @@ class CountReport:
         return (*self.problems, *of_tables, *of_partitions)
 
     @property
+    def all_notes(self) -> tuple[str, ...]:
+        """All notes, in order."""
+        of_tables = (note for count in self.tables for note in count.notes)
+        of_partitions = (note for count in self.partitions for note in count.notes)
+        return (*self.notes, *of_tables, *of_partitions)
+
+    @property
     def accounted(self) -> bool:
         return not self.findings
+
+    def expired(self, epochs: Mapping[TopicPartition, Collection[int]]) -> Counter[TopicPartition]:
+        """The number of rows of these epochs that are gone because of their age, by partition."""
+        found = Counter[TopicPartition]()
+        for count in self.tables:
+            tp = count.range.topic_partition
+            found[tp] += count.expired if count.range.epoch in epochs.get(tp, ()) else 0
+        return found
 
     @property
     def next_steps(self) -> list[str]:

@@ -68,7 +68,7 @@ def counts_check(key: dg.AssetKey, report: CountReport) -> dg.AssetCheckEvaluati
         numbers["counts"] = dg.MetadataValue.table([_count_record(count) for count in counts[:SHOWN_LINES]])
     if report.findings:
         numbers["next"] = dg.MetadataValue.md("\n".join(f"- {f}" for f in report.findings[:SHOWN_LINES]))
-    fine = f"{scope} agree with what was loaded and committed"
+    fine = "\n".join((f"{scope} agree with what was loaded and committed", *report.all_notes[:SHOWN_LINES]))
     return check_events.evaluation_of(key, COUNTS_AGREE, report.findings, fine, numbers)
 
 

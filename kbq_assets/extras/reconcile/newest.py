@@ -92,7 +92,8 @@ class NamedRecords:
 class OtherRows:
     """Rows without an applied record at their position. ``undecided`` are those whose records Kafka no longer has.
     ``repaired`` are those that a function made from bad records; their keys may differ from the records'.
-    ``has_several_pseudonyms``: whether a key may have several rows (hidden_keys.py)."""
+    ``has_several_pseudonyms``: whether a key may have several rows (hidden_keys.py). ``expire``: whether the table
+    drops old rows."""
 
     rows: int = 0
     unknown: NamedRecords = field(default_factory=NamedRecords)
@@ -100,6 +101,7 @@ class OtherRows:
     undecided: int = 0
     repaired: int = 0
     has_several_pseudonyms: bool = False
+    expire: bool = False
 
 
 @dataclass
@@ -224,7 +226,9 @@ class NewestAccount:
         self._name("rows without an applied record", self.other.unknown, DELETE_ROWS)
         for text in self.other.strange:
             self._add(f"rows without an applied record: {text}", DELETE_ROWS)
-        self._name("keys without their newest row", self._missing, is_unknown=may_be_newer)
+        too_old = ", which may be older than partition_expiry_days" if self.other.expire else ""
+        is_unknown = may_be_newer or self.other.expire
+        self._name(f"keys without their newest row{too_old}", self._missing, is_unknown=is_unknown)
         self._name(
             "keys without a row, whose newest record may be one that was erased",
             self._perhaps_erased,

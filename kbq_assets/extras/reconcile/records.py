@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.names import STAGING, TableReference
-from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
+from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.core.replay.brought import lacking
 from kbq_assets.core.replay.model import is_shadow
 from kbq_assets.core.topics.source_list import SourceEntry
@@ -28,7 +30,6 @@ from kbq_assets.extras.reconcile.account import (
     Account,
     Expected,
     PartitionAccount,
-    UnloadedFiles,
     WarehouseRows,
     Witnesses,
 )
@@ -42,9 +43,9 @@ from kbq_assets.extras.reconcile.counts import (
 )
 from kbq_assets.extras.reconcile.findings import Finding, next_steps
 from kbq_assets.extras.reconcile.newest import UpsertAccount
+from kbq_assets.extras.reconcile.unloaded import Unloaded, epochs_of
 from kbq_assets.extras.reconcile.upserts import UpsertComparison
 from kbq_assets.extras.reconcile.values import NONE, ValueReport, compare_values
-from kbq_assets.pipelines.observation.accounting import replaced_rows
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
@@ -54,11 +55,8 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets.worker.unit import WorkerPorts
 
-#: Maximum number of paths that a finding names.
-SHOWN = 3
-#: What is wrong with files, for one and for more.
-_GONE = "staged file is gone", "staged files are gone"
-_RESIZED = "staged file has another size than staged", "staged files have other sizes than staged"
+#: Reads the broker's offsets of commits' partitions.
+_Broker: TypeAlias = Callable[[Iterable[Commit]], dict[TopicPartition, BrokerOffsets]]
 
 
 @dataclass(frozen=True)
@@ -164,15 +162,18 @@ def reconcile(
     )
     snapshot = read_snapshot(ports.store, ports.offsets, ports.sources, only=only)
     planned = snapshot.plan()
+    recreated = {s.topic_partition.topic for s in planned.stops if s.reason == StopReason.RECREATED}
+    broker = partial(_broker, ports.offsets, recreated)
     commits = [c.value for c in state.read_commits(ports.store, registry)]
     commits = [c for c in commits if only is None or c.topic in only]
     partly, nothing = _given_in_part(commits, warehouse_of(ports.store))
     changed = _with_statements(ports.store)
     changed = {table: topics for table, topics in changed.items() if only is None or topics & only}
     comparable = {table: topics for table, topics in changed.items() if not topics & partly.keys()}
-    upserts = _upserts(ports, commits, snapshot.settings, comparable)
+    upserts = _upserts(ports, commits, broker, snapshot.settings, comparable)
     commits = [c for c in commits if c.topic not in {*partly, *nothing}.union(*changed.values())]
-    accounts, problems = _accounts(ports, commits, snapshot.settings)
+    expired = counts.expired(epochs_of(commits))
+    accounts, problems = _accounts(ports, commits, broker, snapshot.settings, expired)
     return Reconciliation(
         tuple(sorted(accounts, key=lambda account: account.topic_partition)),
         (*map(Finding.of, counts.findings), *problems, *partly.values()),
@@ -183,9 +184,22 @@ def reconcile(
         ),
         planned.stops,
         _never_read(planned, snapshot),
-        ValueReport() if values == NONE else _values(ports, commits, snapshot.settings, values),
+        ValueReport()
+        if values == NONE
+        else compare_values(
+            Again(ports.worker, snapshot.settings), ports.warehouse, commits, broker(commits), values
+        ),
         upserts,
     )
+
+
+def _broker(
+    reader: OffsetReader, recreated: Collection[str], commits: Iterable[Commit]
+) -> dict[TopicPartition, BrokerOffsets]:
+    """The broker's offsets of the commits' partitions, without topics that were ``recreated``: their records are others
+    under the same offsets."""
+    own = [c.topic_partition(p) for c in commits if c.topic not in recreated for p in c.partitions]
+    return dict(reader.offsets(own))
 
 
 def _with_statements(store: ObjectStore) -> dict[TableReference, set[str]]:
@@ -199,13 +213,13 @@ def _with_statements(store: ObjectStore) -> dict[TableReference, set[str]]:
 def _upserts(
     ports: ReconcilePorts,
     commits: list[Commit],
+    broker: _Broker,
     settings: Mapping[str, TopicSettings],
     changed: Mapping[TableReference, set[str]],
 ) -> tuple[UpsertAccount, ...]:
     """The accounts of tables with statements that the commits feed."""
     own = [c for c in commits if c.topic in set().union(*changed.values())]
-    broker = ports.offsets.offsets([c.topic_partition(p) for c in own for p in c.partitions])
-    files = _Files.read(ports.store, own)
+    files = Unloaded.read(ports.store, own)
 
     def waiting(tp: TopicPartition) -> list[StagedFile]:
         found = files.waiting(tp)
@@ -218,7 +232,7 @@ def _upserts(
     comparison = UpsertComparison(
         Again(ports.worker, settings),
         ports.warehouse,
-        broker,
+        broker(own),
         settings,
         states,
         waiting,
@@ -251,19 +265,15 @@ def _given_in_part(commits: Iterable[Commit], warehouse: str) -> tuple[dict[str,
     }, nothing
 
 
-def _values(
-    ports: ReconcilePorts, commits: list[Commit], settings: Mapping[str, TopicSettings], choice: str
-) -> ValueReport:
-    broker = dict(ports.offsets.offsets([c.topic_partition(p) for c in commits for p in c.partitions]))
-    return compare_values(Again(ports.worker, settings), ports.warehouse, commits, broker, choice)
-
-
 def _accounts(
-    ports: ReconcilePorts, commits: list[Commit], settings: Mapping[str, TopicSettings]
+    ports: ReconcilePorts,
+    commits: list[Commit],
+    broker: _Broker,
+    settings: Mapping[str, TopicSettings],
+    expired: Mapping[TopicPartition, int],
 ) -> tuple[list[PartitionAccount], list[Finding]]:
-    broker = ports.offsets.offsets([c.topic_partition(p) for c in commits for p in c.partitions])
-    rows = _warehouse_rows(ports.warehouse, commits)
-    files = _Files.read(ports.store, commits)
+    ends, rows = broker(commits), _warehouse_rows(ports.warehouse, commits)
+    files = Unloaded.read(ports.store, commits)
     witnesses = Witnesses(
         ports.source,
         ports.expected,
@@ -277,7 +287,8 @@ def _accounts(
     for commit in commits:
         for partition, position in sorted(commit.partitions.items()):
             tp = commit.topic_partition(partition)
-            account = Account(commit, tp, position, broker.get(tp), rows[tp], files.waiting(tp), witnesses)
+            waiting = replace(files.waiting(tp), expired=expired.get(tp, 0))
+            account = Account(commit, tp, position, ends.get(tp), rows[tp], waiting, witnesses)
             accounts.append(account.settle())
     return accounts, files.missing()
 
@@ -285,7 +296,7 @@ def _accounts(
 def _warehouse_rows(
     warehouse: Warehouse, commits: Iterable[Commit]
 ) -> defaultdict[TopicPartition, WarehouseRows]:
-    epochs = _epochs(commits)
+    epochs = epochs_of(commits)
     found: defaultdict[TopicPartition, WarehouseRows] = defaultdict(WarehouseRows)
     for table in itertools.filterfalse(is_shadow, warehouse.tables()):
         for range_ in warehouse.kafka_ranges(table):
@@ -294,94 +305,6 @@ def _warehouse_rows(
                 earlier = Counter(found[tp].tables.get(table, {}))
                 found[tp].tables[table] = earlier + Counter(warehouse.positions(table, range_))
     return found
-
-
-def _epochs(commits: Iterable[Commit]) -> dict[TopicPartition, range]:
-    """The epochs whose rows count. A reset of other partitions also raises the epoch (E9)."""
-    return {
-        c.topic_partition(p): range(found.since, c.epoch + 1)
-        for c in commits
-        for p, found in c.partitions.items()
-    }
-
-
-@dataclass(frozen=True)
-class _Files:
-    """Staged files in the partitions' current epochs whose rows are in no table."""
-
-    pending: Mapping[TopicPartition, list[StagedFile]]
-    quarantined: Mapping[TopicPartition, list[StagedFile]]
-    #: sizes of staged objects
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    #: rows that erasures are deleting
-    deleting: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, store: ObjectStore, commits: Iterable[Commit]) -> _Files:
-        """Read the files of commits, backlogs and quarantine. Tables are read last: if a load deletes a file meanwhile,
-        the table shows it as loaded."""
-        commits = list(commits)
-        given_up = {path for commit in commits for path in commit.given_up}
-        registry = state.table_registry(store)
-        own = warehouse_of(store)
-        files = [file for commit in commits for file in commit.files if own in file.wanted_by]
-        for table in registry.tables:
-            files.extend(f for chunk in state.read_backlog(store, table) for f in chunk.value.files)
-        sizes = {entry.path: entry.size for entry in store.list(STAGING)}
-        states = {t: found.value for t, found in state.read_table_states(store, registry).items()}
-        pending = [file for file in files if file.path not in given_up and not _is_loaded(file, states)]
-        bad = [quarantined.file for table in states.values() for quarantined in table.quarantined]
-        epochs = _epochs(commits)
-        return cls(
-            _by_partition(pending, epochs), _by_partition(bad, epochs), sizes, _deleting(states, epochs)
-        )
-
-    def waiting(self, tp: TopicPartition) -> UnloadedFiles:
-        """The files of a partition."""
-        return UnloadedFiles(self.pending.get(tp, ()), self.quarantined.get(tp, ()), self.deleting.get(tp, 0))
-
-    def missing(self) -> list[Finding]:
-        """Findings about files that a load cannot read: they are gone, or their sizes differ from the commit's."""
-        found: dict[tuple[TableReference, tuple[str, str]], list[str]] = defaultdict(list)
-        for file in (file for files in self.pending.values() for file in files):
-            if file.path not in self.sizes:
-                found[file.table, _GONE].append(file.path)
-            elif self.sizes[file.path] != file.bytes:
-                found[file.table, _RESIZED].append(file.path)
-        return [
-            Finding(
-                f"{table}: {counted(len(paths), *what)}: {', '.join(paths[:SHOWN])}",
-                "restore them from a backup, or kbq reset --topic TOPIC --give-up-pending reads their records again",
-            )
-            for (table, what), paths in found.items()
-        ]
-
-
-def _by_partition(
-    files: Iterable[StagedFile], epochs: Mapping[TopicPartition, range]
-) -> dict[TopicPartition, list[StagedFile]]:
-    found: dict[TopicPartition, list[StagedFile]] = defaultdict(list)
-    for file in {file.path: file for file in files}.values():
-        if file.name.epoch in epochs.get(file.name.topic_partition, ()):
-            found[file.name.topic_partition].append(file)
-    return found
-
-
-def _deleting(
-    states: Mapping[TableReference, TableState], epochs: Mapping[TopicPartition, range]
-) -> Counter[TopicPartition]:
-    """Rows by partition that erasures are deleting from waiting tables. Commits count the deletion afterwards."""
-    found: Counter[TopicPartition] = Counter()
-    for table in states.values():
-        if (replacing := table.definition.replacing) and replacing.erasure:
-            for range_, rows in replaced_rows(table).items():
-                tp = range_.topic_partition
-                found[tp] -= rows if range_.epoch in epochs.get(tp, ()) else 0
-    return found
-
-
-def _is_loaded(file: StagedFile, states: Mapping[TableReference, TableState]) -> bool:
-    return file.table in states and states[file.table].is_loaded(file)
 
 
 def _never_read(planned: ExtractionPlan, snapshot: Snapshot) -> int:

@@ -91,6 +91,9 @@ class UpsertComparison:
                 now = self.read_states()[table]
                 if now.in_flight is not None or now.jobs.ended != state.jobs.ended:
                     return UpsertAccount(table, findings=(_loaded_meanwhile(table),))
+                reading.other.expire = all(
+                    self.settings[topic].destination.partition_expiry_days for topic in topics
+                )
                 reading.other.has_several_pseudonyms = self._has_several_pseudonyms(table, rule, topics)
                 found = reading.other, reading.truncations, self._erased(commits), reading.findings
                 return NewestAccount(table, rule, spill, *found).settle()

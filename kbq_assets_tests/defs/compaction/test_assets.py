@@ -117,6 +117,16 @@ def test_the_partitions_are_those_of_the_table(tmp_path: Path, unit: str, kind: 
     assert isinstance(asset_of(opened(tmp_path, unit)).partitions_def, kind)
 
 
+def test_partitions_and_job_of_a_further_lake_share_its_pool(tmp_path: Path) -> None:
+    warehouses = f"db=duckdb:{tmp_path}/w.duckdb,more=iceberg:{tmp_path}/lake"
+    world = PlatformWorld(tmp_path, KBQ_WAREHOUSE=warehouses)
+    asset = world.definitions.resolve_assets_def(dg.AssetKey([*KEY.path, "more"]))
+    job = world.definitions.resolve_job_def("compact_more_job")
+    [step] = job.all_node_defs
+    assert isinstance(step, dg.OpDefinition)
+    assert asset.op.pool == step.pool == "kbq_compact_more"
+
+
 @pytest.mark.thorough
 def test_a_backfill_compacts_its_hours_in_one_run(hourly: PlatformWorld, lake_by_hour: Lake) -> None:
     with dg.DagsterInstance.local_temp() as instance:

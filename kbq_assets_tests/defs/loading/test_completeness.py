@@ -20,6 +20,8 @@ from kbq_assets_tests.defs.test_sensors import evaluate, reason
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 
 HOUR = 480_000
+#: 2024-10-26 23:00 UTC
+AUTUMN = 480_551
 COMPLETE_HOURS = dg.AssetKey("complete_hours")
 
 
@@ -152,6 +154,37 @@ def test_together_means_when_all_have_the_hour(loaded: PlatformWorld, instance: 
     done = _tick(sensor, instance, waits.cursor)
     assert _runs(done) == [(None, "2024-10-04T00:00")]
     assert [run.partition_key for run in done.run_requests or ()] == ["2024-10-04-00:00"]
+
+
+@pytest.mark.parametrize("of_assets", [True, False])
+def test_the_partition_of_an_hour_has_the_time_zone_of_the_job(
+    loaded: PlatformWorld, instance: dg.DagsterInstance, *, of_assets: bool
+) -> None:
+    """At 01:00 UTC, Berlin's summer time ends: two hours there have the same name."""
+    hours = dg.HourlyPartitionsDefinition("2024-10-01-00:00", timezone="Europe/Berlin")
+
+    @dg.asset(partitions_def=hours)
+    def report() -> None:
+        """Nothing."""
+
+    @dg.job(partitions_def=hours)
+    def refresh_there() -> None:
+        """Nothing."""
+
+    job = dg.define_asset_job("report_job", [report]) if of_assets else refresh_there
+    observer = loaded.parts.observer
+    sensor = hours_complete_sensor(observer, job=job, tables=[TABLE], partitioned=True)
+    definitions = dg.Definitions(assets=[report], jobs=[job], sensors=[sensor])
+    _complete(loaded, AUTUMN)
+    first = _tick(sensor, instance, None)
+    _complete(loaded, AUTUMN + 3)
+    with dg.build_sensor_context(instance=instance, cursor=first.cursor, definitions=definitions) as context:
+        result = sensor(context)
+    assert isinstance(result, dg.SensorResult)
+    keys = [run.partition_key or "" for run in result.run_requests or ()]
+    starts = [hours.start_time_for_partition_key(key).timestamp() for key in keys]
+    assert starts == [(AUTUMN + each) * HOUR_MS / 1000 for each in range(3)]
+    assert keys[0] == "2024-10-27-01:00"
 
 
 def test_a_long_pause_is_made_up_for_in_order(loaded: PlatformWorld, instance: dg.DagsterInstance) -> None:

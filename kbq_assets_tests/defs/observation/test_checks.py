@@ -33,6 +33,8 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import SHOWN_LINES
 from kbq_assets.defs.observation import check_events
 from kbq_assets.defs.observation.checks import FREE, RENEW_MS
+from kbq_assets.defs.observation.page_checks import noted
+from kbq_assets.defs.pages import read_pages
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.observation import broker_checks, checks
 from kbq_assets.pipelines.observation.checks import NEED_BROKER
@@ -259,6 +261,24 @@ def test_a_page_s_check_is_asked_for_by_hand(loaded: PlatformWorld, instance: dg
         PARTITIONS_RUN: True,
     }
     assert f"next: `kbq resume --table {TABLE}`" in (found["nyc/flights", TABLES_LOAD].description or "")
+
+
+def test_a_check_over_all_that_is_asked_for_by_hand_forgets_nothing_of_the_pages(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(5)
+    world.run("extract_job", instance)
+    world.produce(5)
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
+    world.run("extract_job", instance)
+    pages = read_pages(world.parts.deployment, AssetTranslator())
+    before = noted(instance, pages, PARTITIONS_RUN)
+    assert before[TOPIC]
+    asked = dg.AssetCheckKey(dg.AssetKey("staged_files"), PARTITIONS_RUN)
+    job = dg.define_asset_job("some", selection=dg.AssetSelection.checks(asked))
+    definitions = dg.Definitions.merge(world.definitions, dg.Definitions(jobs=[job]))
+    assert definitions.resolve_job_def("some").execute_in_process(instance=instance).success
+    assert noted(instance, pages, PARTITIONS_RUN) == before
 
 
 def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_without_help(

@@ -65,6 +65,15 @@ def test_alertmanager_routes_every_severity_and_silences_by_alerts_that_exist() 
     assert matched
 
 
+def test_numbers_are_matched_within_an_instance() -> None:
+    """Each warehouse has a `kbq serve` of its own. Prometheus refuses to match the numbers of two without a label, and
+    one that is down must silence no other."""
+    terraform = (DEPLOY / "terraform" / "monitoring.tf").read_text(encoding="utf-8")
+    assert [each for each in (*expressions(), terraform) if re.search(r"\bon *\( *\)", each)] == []
+    config = yaml.safe_load((DEPLOY / "prometheus" / "alertmanager.yaml").read_text(encoding="utf-8"))
+    assert [rule["equal"] for rule in config["inhibit_rules"]] == [["instance"]]
+
+
 def test_every_metric_that_is_asked_for_exists(scraped: Scrape) -> None:
     asked = set().union(*map(names, expressions()))
     assert len(asked) > 30

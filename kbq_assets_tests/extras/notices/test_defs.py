@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.observation.check_names import COUNTS_AGREE
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.extraction.engine import ENGINE
@@ -138,6 +139,20 @@ def test_of_a_job_that_keeps_failing_the_first_run_is_reported(
     assert world.notifier.titles == [FAILED]
 
 
+def test_a_new_failure_is_reported_although_the_job_failed_again_before_the_sensor_looked(
+    world: NotifiedWorld, instance: dg.DagsterInstance
+) -> None:
+    world.fail(instance)
+    assert world.notifier.titles == [FAILED]
+    world.produce(1)
+    assert world.run("extract_job", instance).success
+    world.kafka.down = True
+    failed = [world.run("extract_job", instance) for _ in range(2)]
+    for result in failed:
+        world.react(instance, result)
+    assert world.notifier.titles == [FAILED]
+
+
 def test_a_failure_that_could_not_be_sent_is_a_red_tick_and_the_next_one_is_sent(
     world: NotifiedWorld, instance: dg.DagsterInstance
 ) -> None:
@@ -224,12 +239,41 @@ def test_counts_that_do_not_agree_are_reported_until_they_do(
     assert world.notifier.titles == [DISAGREE.replace("error", "resolved")]
 
 
+def test_a_count_that_has_no_result_yet_ends_no_problem(
+    world: NotifiedWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(3)
+    world.run("extract_and_load", instance)
+    world.warehouse.stored[TableReference.parse(TABLE)].rows.pop()
+    world.run("reconcile_job", instance)
+    world.tick(instance)
+    assert DISAGREE in world.notifier.titles
+
+    def summary(*args: object) -> object:
+        """What the daemon sees while the count runs; then the count fails."""
+        world.tick(instance)
+        raise Unavailable("the warehouse is down")
+
+    monkeypatch.setattr(world.warehouse, "kafka_summary", summary)
+    selection = dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey("warehouse_tables"), COUNTS_AGREE))
+    job = dg.define_asset_job("some", selection=selection)
+    definitions = dg.Definitions.merge(world.definitions, dg.Definitions(jobs=[job]))
+    some = definitions.resolve_job_def("some")
+    assert not some.execute_in_process(instance=instance, raise_on_error=False).success
+    world.tick(instance)
+    assert world.notifier.titles == []
+
+
 def test_a_notifier_that_fails_is_a_red_tick(world: NotifiedWorld, instance: dg.DagsterInstance) -> None:
     world.produce(3)
     world.run("extract_and_load", instance)
     world.notifier.error = Unavailable("the channel is gone")
     with pytest.raises(Unavailable, match="the channel is gone"):
         world.tick(instance)
+    # Dagster's own ledger has the news now, so the table's page must have it too.
+    [event] = instance.fetch_observations(dg.AssetKey(TABLE.split(".")), limit=9).records
+    assert event.asset_observation is not None
+    assert event.asset_observation.metadata["news"] == dg.MetadataValue.text("new_table")
 
 
 def test_tasks_get_nothing_of_the_notifiers(world: NotifiedWorld) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.extras.notices import send
 from kbq_assets.extras.notices.model import Message
@@ -101,6 +102,52 @@ def test_a_team_gets_what_concerns_its_topics_and_their_tables(world: NotifiedWo
     assert [each.titles for each in teams] == [everything, []]
     world.kafka.down = True
     assert (world.reported(), teams[0].titles) == ([AWAY], [])
+
+
+@pytest.fixture
+def ads(world: NotifiedWorld) -> FakeNotifier:
+    """The notifier of the topic's team, besides the one for everybody."""
+    found = FakeNotifier("ads", team="ads")
+    world.notifiers = [world.notifier.port, found.port]
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders owner=ads")
+    return found
+
+
+def test_what_stops_everything_is_reported_although_teams_are_unknown_meanwhile(
+    world: NotifiedWorld, ads: FakeNotifier
+) -> None:
+    world.stop()
+    assert (world.reported(), ads.titles) == ([STOPPED], [STOPPED])
+    registry = world.store.objects.pop("commits/_topics.json")
+    broken = "error: broken_state: the staging area"
+    assert (world.reported(), ads.titles) == ([broken], [])
+    world.store.objects["commits/_topics.json"] = registry
+    assert (world.reported(), ads.titles) == ([resolved(broken)], [])
+    world.source_topics.unlink()
+    assert (world.reported(), ads.titles) == (["error: broken_settings: settings and catalog"], [])
+
+
+def test_a_problem_of_a_table_does_not_end_for_its_team_when_the_table_s_topics_are_unknown(
+    world: NotifiedWorld, ads: FakeNotifier
+) -> None:
+    table, parked = TableReference("shop", "orders"), "error: no_table_is_parked: shop.orders"
+    operate.propose_park_table(world.store, table).apply()
+    assert (world.reported(), ads.titles) == ([parked], [parked])
+    path = table_state_path(table)
+    before = world.store.get(path)
+    world.store.swap(path, b"{", before.generation)
+    assert (world.reported(), ads.titles) == ([], [])
+    world.store.swap(path, before.data, world.store.get(path).generation)
+    operate.propose_resume_table(world.store, table).apply()
+    assert (world.reported(), ads.titles) == ([resolved(parked)], [resolved(parked)])
+
+
+def test_a_topic_that_stops_after_one_of_its_partitions_is_reported_too(world: NotifiedWorld) -> None:
+    world.stop()
+    assert world.reported() == [STOPPED]
+    world.kafka.recreate_topic(TOPIC)
+    assert world.reported() == [STOPPED]
+    assert world.reported() == []
 
 
 def test_another_partition_that_stops_is_reported_too(world: NotifiedWorld) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
 
 import pytest
 from rich.console import Console
 
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.cli import reconciliation_json, render_reconciliation
@@ -224,6 +227,39 @@ def test_rows_of_a_topic_that_was_recreated_are_not_compared_with_the_records_of
     bench.load()
     result = reconcile(bench.reconcile_ports(), values="all")
     assert (result.verdict, result.values.compared, result.findings) == ("yes", 1, ())
+
+
+def test_a_topic_that_was_recreated_and_not_yet_reset_is_compared_by_number_alone() -> None:
+    bench = loaded(Bench(settings=SKIPPING, keep_records=True))
+    bench.kafka.recreate_topic(TOPIC)
+    bench.produce(3, 3, 3, 3, 3, 3)
+    result = reconcile(bench.reconcile_ports(), values="all")
+    assert (result.verdict, result.is_whole, result.values.compared) == ("yes", False, 0)
+    assert [stop.reason for stop in result.stops] == ["recreated"]
+    rows(bench).pop()
+    result = reconcile(bench.reconcile_ports(), values="none")
+    assert (result.verdict, "below offset 5" in str(result.findings)) == ("no", True)
+
+
+def _first_kept(table: TableReference, topics: frozenset[str]) -> date | None:
+    """The table A keeps no row of the bench, whose records are of 1970-01-01."""
+    return date(1970, 1, 2) if table == A else None
+
+
+@pytest.mark.parametrize("retention", [0, 5])
+def test_rows_that_a_table_dropped_because_of_their_age_are_accounted_for_and_others_are_not(
+    retention: int,
+) -> None:
+    """Whether or not Kafka still has their records. Reading these again would double the rows that are left."""
+    bench = loaded()
+    bench.kafka.delete_before(TP, retention)
+    ports = bench.reconcile_ports()
+    ports = replace(ports, count=replace(ports.count, first_kept=_first_kept))
+    rows(bench).pop(0)
+    result = reconcile(ports)
+    assert (result.verdict, "older than the table keeps rows" in str(result.notes)) == ("yes", True)
+    bench.warehouse.stored[B].rows.clear()
+    assert reconcile(ports).verdict == "no"
 
 
 def test_what_cannot_be_compared_is_reported() -> None:

@@ -191,6 +191,15 @@ def test_keys_whose_pseudonyms_changed_are_compared_as_far_as_that_says_somethin
     assert bench.settled().verdict == "no"
 
 
+def test_a_row_that_may_be_too_old_for_the_table_leaves_the_verdict_unknown(filled: ReconciledBench) -> None:
+    """The records are of 1970."""
+    filled.by_hand(DELETED)
+    filled.settings = filled.settings.with_options(partition_expiry_days=30)
+    result = filled.settled()
+    why = "keys without their newest row, which may be older than partition_expiry_days"
+    assert (result.verdict, list(result.findings)) == ("unknown", [f"{A}: {why}: {TOPIC}[0] offset 1"])
+
+
 def test_rows_whose_records_kafka_lost_leave_the_verdict_unknown(filled: ReconciledBench) -> None:
     filled.kafka.delete_before(TopicPartition(TOPIC, 0), 2)
     result = filled.settled()
