@@ -15,8 +15,8 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, table_state_path
 from kbq_assets.core.protocol.waits import ParkReason
-from kbq_assets.pipelines.operate.adopt import propose as propose_adoption
 from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.operate.adopt import propose as propose_adoption
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
