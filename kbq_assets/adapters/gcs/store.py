@@ -261,13 +261,20 @@ class GcsObjectStore:
 
 
 def _each(call: Callable[[str], None], paths: Iterable[str]) -> Mapping[str, Exception]:
-    """Make a call for each path, some in parallel, and return the failures by path."""
+    """Make a call for each path, some in parallel, and return the failures by path. If many calls in a row get no
+    answer, the others fail too: each would wait for minutes."""
+    silences: list[KbqError] = []
 
     def failure(path: str) -> KbqError | None:
+        if len(silences) >= _AT_ONCE:
+            return silences[-1]
         try:
             call(path)
         except KbqError as error:
+            if isinstance(error, TransientError):
+                silences.append(error)
             return error
+        silences.clear()
         return None
 
     wanted = list(paths)
