@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def with_every_name(source: LocalObjectStore | GcsObjectStore) -> ObjectStore:
-    """A source whose listings have every object. Stores leave out names that they do not accept, but a batch must not be
-    applied without one of its files."""
+    """A source whose listings have every object. Stores leave out names that they do not accept, but a batch must not
+    be applied without one of its files."""
     source.is_listed = lambda path: True
     return source
 
