@@ -12,6 +12,7 @@ from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerFactory
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, OAuthError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from requests.auth import HTTPBasicAuth
 
 from kbq_assets.adapters.http import TimedAdapter
 
@@ -97,15 +98,16 @@ class TimedOAuth2(AuthManager):
         """A token, and the seconds for which it is valid."""
         with requests.Session() as session:
             _limit(session)
-            reply = session.post(self._url, data=self._form, auth=self._client)
+            reply = session.post(self._url, data=self._form, auth=HTTPBasicAuth(*self._client))
         if reply.status_code in _REFUSED:
             raise OAuthError(f"the token server refuses the client: status {reply.status_code}")
         reply.raise_for_status()
         answer: Any = reply.json()
         if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):
             raise ValueError("the token server's response has no token")
+        seconds: Any = answer.get("expires_in", self._expires_in)
         try:
-            return answer["access_token"], int(answer.get("expires_in", self._expires_in))
+            return answer["access_token"], int(seconds)
         except (TypeError, ValueError, OverflowError):
             raise ValueError("the token server does not say how long its token is valid") from None
 
