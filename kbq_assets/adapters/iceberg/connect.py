@@ -64,7 +64,8 @@ def configured(name: str) -> Mapping[str, Any]:
             f" iceberg:./{name}",
         )
     properties = {key: value if isinstance(value, Mapping) else str(value) for key, value in found.items()}
-    return properties | {"uri": _limited(properties["uri"])} if "uri" in properties else properties
+    uri = properties.get("uri")
+    return properties | {"uri": _limited(uri)} if isinstance(uri, str) else properties
 
 
 def _limited(uri: str) -> str:
