@@ -22,6 +22,7 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.worker.backup_place import BackupPlace
 
 if TYPE_CHECKING:
+    from kbq_assets.adapters.gcs.store import GcsObjectStore
     from kbq_assets.adapters.google.clients import StorageClient
     from kbq_assets.wire.files.codec import Codec
     from kbq_assets.wire.privacy.sealing import SealKey
@@ -37,7 +38,9 @@ def open_load_store(settings: Settings, client: StorageClient | None = None) -> 
     return _open_store(settings, settings.google.load_credentials, client)
 
 
-def open_store_at(settings: Settings, location: str, client: StorageClient | None = None) -> ObjectStore:
+def open_store_at(
+    settings: Settings, location: str, client: StorageClient | None = None
+) -> LocalObjectStore | GcsObjectStore:
     """The object store of another location with loading's credentials, or with ``client``."""
     return _open_store(replace(settings, staging_url=location), settings.google.load_credentials, client)
 
@@ -70,7 +73,7 @@ def open_backup_store(
 
 def _open_store(
     settings: Settings, credentials: str, client: StorageClient | None, storage_class: str = ""
-) -> ObjectStore:
+) -> LocalObjectStore | GcsObjectStore:
     place = settings.staging
     if isinstance(place, Folder):
         return LocalObjectStore(place.path)

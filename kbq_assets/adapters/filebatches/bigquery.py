@@ -9,6 +9,7 @@ from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_load, insert_query
 from kbq_assets.adapters.bigquery.load_jobs import JOB_TIMEOUT_MS, STATEMENT
+from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.filebatches.hive import check_hive
 from kbq_assets.ports.file_loads import FileJob
 
@@ -27,6 +28,8 @@ class BigQueryFileLoads:
 
     def insert(self, job: FileJob) -> None:
         """Send a job once. Raises the errors in the table of outcomes (adapters/bigquery/outcomes.py)."""
+        if wild := next((uri for uri in job.sizes if "*" in uri), None):
+            raise JobFailed(f"{wild}: BigQuery takes the * in its name for a pattern: rename the file")
         target = job.target
         table = bigquery.DatasetReference(target.project or self._datasets, target.dataset).table(
             f"{target.table}{target.decorator}"

@@ -7,11 +7,13 @@ Avro, ORC and Parquet have their own types.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
@@ -35,6 +37,8 @@ KEYS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "NEWLINE_DELIMITED_JSON": frozenset({"encoding"}),
 }  # fmt: skip
+#: Characters with a meaning in DuckDB's patterns. In brackets, they stand for themselves.
+_WILD: Final = re.compile(r"[*?\[]")
 _ENCODINGS: Final = {"UTF-8": "utf-8", "UTF8": "utf-8", "ISO-8859-1": "latin-1"}
 _DELIMITERS: Final = {"tab": "\t", "\\t": "\t"}
 
@@ -93,10 +97,16 @@ class HiveGroup:
         more = "".join(f", {value} AS {quoted(name)}" for name, value in self.constants.items())
         return f"SELECT *{more} FROM {relation}"
 
+    def _files(self) -> str:
+        """The files as the first arguments of a reader. Each of their names is no pattern, and no directory becomes a
+        column: DuckDB would do both by default."""
+        names = (_WILD.sub(r"[\g<0>]", str(path)) for path in self.paths)
+        return f"[{', '.join(map(literal, names))}], hive_partitioning = false"
+
     def _relation(self, columns: Sequence[Column]) -> str:
-        files = f"[{', '.join(literal(str(path)) for path in self.paths)}]"
+        files = self._files()
         if self.form == "PARQUET":
-            return f"read_parquet({files}, union_by_name = true, hive_partitioning = false)"
+            return f"read_parquet({files}, union_by_name = true)"
         if self.form == "CSV":
             return f"read_csv({files}, {', '.join(_csv(self.config, columns))})"
         if self.form == "NEWLINE_DELIMITED_JSON":
@@ -117,7 +127,7 @@ class HiveGroup:
                     self.connection.unregister("kbq_files")
 
     def _refuse_unknown_keys(self, columns: Sequence[Column]) -> None:
-        files = f"[{', '.join(literal(str(path)) for path in self.paths)}]"
+        files = self._files()
         rows = self.connection.execute(
             "SELECT DISTINCT unnest(json_keys(json)) AS key"
             f" FROM read_json_objects({files}, format = 'newline_delimited') ORDER BY 1"
@@ -131,9 +141,9 @@ def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFile
     """A job's files, grouped by their hive values. Raises LoadError, Unavailable."""
     options = job.config.get("hivePartitioningOptions")
     form, uris = str(job.config["sourceFormat"]), tuple(job.sizes)  # patterns are for BigQuery
-    types = hive_types(options, uris) if options is not None else {}
+    types = hive_types(options, [_place(uri) for uri in uris]) if options is not None else {}
     values_of: Callable[[str], tuple[tuple[str, str], ...]]
-    values_of = hive_values if options is not None else (lambda uri: ())
+    values_of = (lambda uri: hive_values(_place(uri))) if options is not None else (lambda uri: ())
     for values, group in groupby(sorted(uris, key=values_of), key=values_of):
         own = list(group)
         if options is not None and {name for name, _ in values} != types.keys():
@@ -144,6 +154,11 @@ def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFile
         }
         paths = [files.path(uri) for uri in own]
         yield HiveGroup(form, job.config, own, paths, constants, types, connection)
+
+
+def _place(uri: str) -> str:
+    """A file's place with the names of its directories: only addresses of local files are encoded."""
+    return unquote(uri) if uri.startswith("file:") else uri
 
 
 def _csv(config: Mapping[str, Any], columns: Sequence[Column]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.adapters.gcs.listing import BucketFolder
 from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, chunk_size
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
+from kbq_assets.adapters.object_paths import is_path
 from kbq_assets.core.config.locations import parse_bucket
 from kbq_assets.core.errors import (
     KbqError,
@@ -95,6 +96,8 @@ class GcsObjectStore:
         self._class = {"storageClass": storage_class} if storage_class else {}
         self._encryption = {"kmsKeyName": kms_key} if kms_key else {}
         self._writers: WeakSet[UploadWriter] = WeakSet()
+        #: which names `list` has
+        self.is_listed: Callable[[str], bool] = is_path
 
     # Reading
 
@@ -116,7 +119,7 @@ class GcsObjectStore:
         )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        return self._folder.items(self._calls, prefix, start_after, _LISTED, _entry)
+        return self._folder.items(self._calls, prefix, start_after, _LISTED, _entry, self.is_listed)
 
     def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
         return self._folder.items(self._calls, prefix, start_after, _NAMES, lambda path, _: path)
@@ -258,13 +261,20 @@ class GcsObjectStore:
 
 
 def _each(call: Callable[[str], None], paths: Iterable[str]) -> Mapping[str, Exception]:
-    """Make a call for each path, some in parallel, and return the failures by path."""
+    """Make a call for each path, some in parallel, and return the failures by path. If many calls in a row get no
+    answer, the others fail too: each would wait for minutes."""
+    silences: list[KbqError] = []
 
     def failure(path: str) -> KbqError | None:
+        if len(silences) >= _AT_ONCE:
+            return silences[-1]
         try:
             call(path)
         except KbqError as error:
+            if isinstance(error, TransientError):
+                silences.append(error)
             return error
+        silences.clear()
         return None
 
     wanted = list(paths)

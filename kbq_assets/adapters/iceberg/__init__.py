@@ -14,6 +14,7 @@
     tasks.py        the same in the tasks of a large job, and the collection of their files
     spill.py        holds rows of many partitions until each partition is written
     commits.py      one snapshot per job
+    manifests.py    reads manifests completely
     compaction.py   a table's files, and the commit that replaces some of them
     rewrite.py      merges many data files into one
     rewrites.py     rewrites data files without some of their rows

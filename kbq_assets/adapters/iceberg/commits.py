@@ -21,6 +21,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from kbq_assets.adapters.iceberg import job_records
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import shown
+from kbq_assets.adapters.iceberg.manifests import planned
 from kbq_assets.adapters.iceberg.overwrites import replace_files
 from kbq_assets.adapters.iceberg.schema import RETRIES
 from kbq_assets.core.errors import JobAlreadyExists, Unavailable, UnknownOutcome
@@ -40,7 +41,8 @@ def commit_job(
     """Commit a job's snapshot, and return the records that the table forgets with it.
 
     A job without files commits an empty snapshot: if only properties changed, main would stay at its snapshot, and a
-    late append would still succeed. Raises JobAlreadyExists, UnknownOutcome, or Unavailable (nothing was committed).
+    late append would still succeed. Raises JobAlreadyExists, UnknownOutcome, or Unavailable
+    or CorruptState (nothing was committed).
     """
     added = tuple(files)
     for attempt in range(_ATTEMPTS):
@@ -65,9 +67,9 @@ def _attempt(
     if job_records.find(table.properties, record.job_id) is not None:
         raise JobAlreadyExists(f"job {record.job_id} exists", next_step="get the job and compare its files")
     changed, forgotten = job_records.recorded(table.properties, record)
-    old = [task.file for task in table.scan().plan_files()] if replace else []
+    old = [task.file for task in planned(table)] if replace else []
     transaction = table.transaction()
-    replace_files(transaction, {JOB_ID: record.job_id}, old, added)
+    replace_files(table, transaction, {JOB_ID: record.job_id}, old, added)
     transaction.set_properties(changed)
     commit_once(transaction.commit_transaction, record)
     return forgotten

@@ -10,7 +10,7 @@ from datetime import date
 from typing import Final
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -22,6 +22,7 @@ from kbq_assets.adapters.iceberg.commits import COMPLETE_HOUR, commit_once, turn
 from kbq_assets.adapters.iceberg.housekeeping import delete_orphans, keep_house
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.manifests import entries_of, manifests_of
 from kbq_assets.adapters.iceberg.rewrite import rewrite
 from kbq_assets.adapters.iceberg.whole_days import add_coarse_spec, coarse_spec, replace
 from kbq_assets.core.compaction.model import LakeFile, LakeView, RewriteTask, Rewritten, policy_of
@@ -132,8 +133,8 @@ def _entries(stored: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry], in
     """The entries of data files, and the number of delete files."""
     data: list[ManifestEntry] = []
     deletes = 0
-    for manifest in snapshot.manifests(stored.io):
-        found = manifest.fetch_manifest_entry(stored.io, discard_deleted=True)
+    for manifest in manifests_of(stored, snapshot):
+        found = [e for e in entries_of(stored, manifest) if e.status != ManifestEntryStatus.DELETED]
         if manifest.content == ManifestContent.DATA:
             data += found
         else:

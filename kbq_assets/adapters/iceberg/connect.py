@@ -8,6 +8,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from pyiceberg.utils.config import Config
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from kbq_assets.adapters.iceberg.warehouse import IcebergWarehouse
 from kbq_assets.core.config.locations import Bucket, LakeAddress
@@ -17,6 +19,16 @@ from kbq_assets.wire.arrow.staged import OpenUri
 CATALOG_FILE: Final = "catalog.db"
 #: Seconds that a commit waits while another process writes to the embedded catalog.
 _LOCK_SECONDS: Final = 60
+#: PostgreSQL's drivers that use its own library, and how long it waits: 30 s for a connection, two minutes for a host
+#: that has gone. Its defaults are forever and two hours.
+_LIBPQ: Final = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
+_LIMITS: Final[Mapping[str, str]] = {
+    "connect_timeout": "30",
+    "keepalives_idle": "60",
+    "keepalives_interval": "10",
+    "keepalives_count": "6",
+    "tcp_user_timeout": "120000",
+}
 
 
 def open_lake(place: LakeAddress, home: Path, open_uri: OpenUri) -> IcebergWarehouse:
@@ -51,7 +63,21 @@ def configured(name: str) -> Mapping[str, Any]:
             next_step=f"set PYICEBERG_CATALOG__{name.upper()}__URI, or add it to ~/.pyiceberg.yaml; for a folder, write"
             f" iceberg:./{name}",
         )
-    return {key: value if isinstance(value, Mapping) else str(value) for key, value in found.items()}
+    properties = {key: value if isinstance(value, Mapping) else str(value) for key, value in found.items()}
+    uri = properties.get("uri")
+    return properties | {"uri": _limited(uri)} if isinstance(uri, str) else properties
+
+
+def _limited(uri: str) -> str:
+    """The address of a catalog. PostgreSQL's gets the limits that it does not set."""
+    try:
+        url = make_url(uri)
+    except ArgumentError:  # opening the catalog reports it
+        return uri
+    if url.drivername not in _LIBPQ:
+        return uri
+    limited = url.update_query_dict({**_LIMITS, **url.query})
+    return limited.render_as_string(hide_password=False)
 
 
 def _sqlite(path: Path, warehouse: str) -> Mapping[str, str]:

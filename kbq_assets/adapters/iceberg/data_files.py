@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg import schema
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
+from kbq_assets.adapters.iceberg.manifests import planned
 from kbq_assets.adapters.iceberg.whole_days import coarse_spec
 from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import JobFailed
@@ -48,7 +49,7 @@ def touched(table: Table, rows: RowPlaces) -> Iterator[DataFile]:
     """The data files that have any of the rows. Raises JobFailed for a file that KBQ cannot replace."""
     if not rows.places:
         return
-    for task in table.scan(where(rows)).plan_files():
+    for task in planned(table, where(rows)):
         with table.io.new_input(task.file.file_path).open() as stream:
             batches = pq.ParquetFile(stream).iter_batches(columns=list(schema.POSITIONS), use_threads=False)
             if not any(is_erased(batch, rows).any() for batch in batches):

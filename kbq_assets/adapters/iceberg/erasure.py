@@ -35,6 +35,8 @@ from kbq_assets.adapters.iceberg.housekeeping import GRACE, MAX_AGE, max_age_ms
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.load_jobs import LakeJobs
+from kbq_assets.adapters.iceberg.manifests import require_whole
+from kbq_assets.adapters.iceberg.overwrites import replace_files
 from kbq_assets.adapters.iceberg.rewrites import Rewrite, discard
 from kbq_assets.adapters.iceberg.whole_days import replace
 from kbq_assets.core.compaction.model import Rewritten
@@ -70,6 +72,7 @@ class LakeErasureTables:
                 continue
             by_range: dict[tuple[int, int], set[int]] = defaultdict(set)
             with lake_errors(f"a search of {reference}"):
+                require_whole(table)
                 wanted = (*schema.POSITIONS, path[0]) if path[0] not in schema.POSITIONS else schema.POSITIONS
                 scan = table.scan(
                     EqualTo(term=Reference("_kafka_topic"), value=literal(topic)), selected_fields=wanted
@@ -160,6 +163,7 @@ class LakeErasureTables:
 def _counted(reference: TableReference, table: Table, rows: RowPlaces) -> dict[tuple[int, int], ErasedRows]:
     if not rows.places:
         return {}
+    require_whole(table)
     names = {field.name for field in table.schema().fields}
     # A replayed error row still counts as a row of a load job.
     marks = {REPLAYED_AT} & names if not is_error_table(reference) else set()
@@ -193,8 +197,7 @@ def _drop_bounds(table: Table) -> None:
     """Commit an empty snapshot: the one before it lists the old files as deleted, including the minimum and maximum of
     their columns. If this fails, the next load job's snapshot has the same effect."""
     transaction = table.transaction()
-    with transaction.update_snapshot().fast_append():
-        pass
+    replace_files(table, transaction, {}, (), ())
     move_tag(table, transaction)
     with contextlib.suppress(CommitFailedException):
         transaction.commit_transaction()

@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from kbq_assets.adapters.iceberg import job_records
+from kbq_assets.adapters.iceberg.manifests import entries_of, manifests_of
 from kbq_assets.core.errors import ConfigurationError
 
 #: Number of snapshots to expire at a time, since each expiry is a commit.
@@ -84,7 +85,7 @@ def _number(table: Table, name: str, default: int) -> int:
 
 def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[ManifestFile]:
     for snapshot in snapshots:
-        yield from snapshot.manifests(table.io)
+        yield from manifests_of(table, snapshot)
 
 
 def _delete_unneeded(table: Table, lists: Iterable[str], before: set[ManifestFile]) -> None:
@@ -103,7 +104,7 @@ def _data_files(table: Table, manifests: Iterable[ManifestFile]) -> set[str]:
     return {
         entry.data_file.file_path
         for manifest in manifests
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        for entry in entries_of(table, manifest)
         if entry.status != ManifestEntryStatus.DELETED
     }
 

@@ -21,7 +21,7 @@ from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors, shown
 from kbq_assets.adapters.iceberg.tasks import TaskWriter
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
-from kbq_assets.core.errors import JobAlreadyExists, Unavailable
+from kbq_assets.core.errors import CorruptState, JobAlreadyExists, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.arrow.errors import LoadError, MissingSource
@@ -67,7 +67,7 @@ class LakeJobs:
         """Commit a job. If it certainly was not committed, delete its files."""
         try:
             forgotten = commit_job(table, record, writer.files, replace=replace)
-        except (JobAlreadyExists, Unavailable, NoSuchTableError):
+        except (JobAlreadyExists, Unavailable, CorruptState, NoSuchTableError):
             writer.discard()
             raise
         for old in forgotten:

@@ -80,11 +80,7 @@ class ReplacedFiles:
         changed, _ = job_records.recorded(self.table.properties, record)
         transaction = self.table.transaction()
         added = self.added.out.files if self.added else []
-        if self.old or added:
-            replace(self.table, transaction, {JOB_ID: self.job_id}, self.old, self.results, added)
-        else:
-            with transaction.update_snapshot({JOB_ID: self.job_id}).fast_append():
-                pass
+        replace(self.table, transaction, {JOB_ID: self.job_id}, self.old, self.results, added)
         transaction.set_properties(changed)
         move_tag(self.table, transaction)
         try:

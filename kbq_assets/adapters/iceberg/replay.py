@@ -18,6 +18,7 @@ from kbq_assets.adapters.iceberg.housekeeping import delete_table
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.load_jobs import LakeJobs
+from kbq_assets.adapters.iceberg.manifests import planned
 from kbq_assets.adapters.iceberg.overwrites import replace_files
 from kbq_assets.adapters.iceberg.replaced_files import CopiedRows, ReplacedFiles
 from kbq_assets.adapters.iceberg.rewrites import Rewrite
@@ -197,8 +198,8 @@ class LakeReplayTables:
             copies.out.discard()
             raise JobFailed(f"{'.'.join(table.name())}: {copies.rows} of {expected} rows could be copied")
         transaction = former.transaction()
-        present = [task.file for task in former.scan().plan_files()]
-        replace_files(transaction, {JOB_ID: job.job_id}, present, copies.out.files)
+        present = [task.file for task in planned(former)]
+        replace_files(former, transaction, {JOB_ID: job.job_id}, present, copies.out.files)
         try:
             commit_once(transaction.commit_transaction, JobRecord(job.job_id, ""))
         except CommitFailedException:

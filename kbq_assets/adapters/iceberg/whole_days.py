@@ -90,7 +90,7 @@ def _snapshot(
     rewritten = [
         parquet_file_to_data_file(table.io, metadata, each.path) for each in results if each.after.rows
     ]
-    replace_files(transaction, summary, list(old), [*rewritten, *added])
+    replace_files(table, transaction, summary, list(old), [*rewritten, *added])
 
 
 class _AddSpec(UpdateTableMetadata["_AddSpec"]):

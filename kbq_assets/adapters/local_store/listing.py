@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from kbq_assets.adapters.object_paths import is_path
@@ -13,24 +13,28 @@ from kbq_assets.ports.object_store import ObjectEntry
 _SCANS: Final = 3
 
 
-def list_objects(root: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
+def list_objects(
+    root: str, prefix: str, start_after: str, is_listed: Callable[[str], bool] = is_path
+) -> Iterator[ObjectEntry]:
     """Objects below ``root`` with this path prefix, beginning after ``start_after``."""
-    for path in list_paths(root, prefix, start_after):
+    for path in list_paths(root, prefix, start_after, is_listed):
         if (entry := _entry(root, path)) is not None:
             yield entry
 
 
-def list_paths(root: str, prefix: str, start_after: str) -> Iterator[str]:
+def list_paths(
+    root: str, prefix: str, start_after: str, is_listed: Callable[[str], bool] = is_path
+) -> Iterator[str]:
     """Paths of the objects that `list_objects` has, from the folders alone."""
     folder = prefix[: prefix.rfind("/") + 1]
-    return _walk(root, folder, prefix, start_after)
+    return filter(is_listed, _walk(root, folder, prefix, start_after))
 
 
 def _walk(root: str, folder: str, prefix: str, start_after: str) -> Iterator[str]:
     for path in _sorted_paths(root, folder, prefix, start_after):
         if path.endswith("/"):
             yield from _walk(root, path, prefix, start_after)
-        elif is_path(path):
+        else:
             yield path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbq_assets.adapters.filebatches.connect import open_file_loads
+from kbq_assets.adapters.filebatches.connect import open_file_loads, with_every_name
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import parse_staging
 from kbq_assets.core.errors import ConfigurationError
@@ -29,7 +29,8 @@ def open_file_batches(deployment: Deployment, clients: GoogleClients | None = No
         raise ConfigurationError(
             "KBQ_FILES is the staging area", next_step="use another folder or prefix for batches of files"
         )
-    source = open_store_at(settings, own.location, clients.storage(Role.LOAD) if clients else None)
+    client = clients.storage(Role.LOAD) if clients else None
+    source = with_every_name(open_store_at(settings, own.location, client))
     return FileBatches(
         FilePorts(
             own,

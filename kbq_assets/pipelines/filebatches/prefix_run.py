@@ -143,7 +143,7 @@ class PrefixRun:
         try:
             self._job(running)
         except InvalidName as error:
-            return error.message
+            return f"{error.message}: rename it; {error.next_step}"
         limits, size = self._ports.warehouse.limits, sum(each.size for each in files)
         if not files:
             return "the batch has no files: upload them, then kbq files retry"

@@ -55,10 +55,17 @@ class FileSource:
             self._texts[key] = found.data
         return self._texts[key]
 
+    def check(self, batch: FoundBatch) -> None:
+        """Raise InvalidName for a directory whose objects KBQ cannot read."""
+        self.store.uri(self._success_of(batch))
+
+    def _success_of(self, batch: FoundBatch) -> str:
+        return f"{batch.path}/{self.success}" if batch.path else self.success
+
     def files(self, batch: FoundBatch, listing: SourceListing) -> BatchObjects | None:
         """The current objects of a batch; None if its success object has changed. Raises Unavailable."""
         objects = [_listed(each) for each in self.store.list(f"{batch.path}/" if batch.path else "")]
-        success = f"{batch.path}/{self.success}" if batch.path else self.success
+        success = self._success_of(batch)
         if not any(each.path == success and each.generation == batch.generation for each in objects):
             return None
         files = files_of(batch.path, objects, listing.batches, self._steering)

@@ -57,6 +57,7 @@ def read_files_view(ports: FilePorts, states: FileStates) -> FilesView:
     homeless: dict[str, str] = {}
     for batch in listing.batches.values():
         try:
+            ports.source.check(batch)
             own = destination_by(batch.path, ports.source.success, listing, ports.source.read, defaults)
             by_prefix[own.prefix].append(batch)
         except Exception as error:

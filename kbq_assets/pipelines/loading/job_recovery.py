@@ -45,6 +45,8 @@ def settle(
         return wait_for(run, job, in_flight)
     if in_flight.burning and not job.source_uris:
         return _give_up(run, current, in_flight)
+    if job.error is not None and run.ports.warehouse.find_table(run.table) is None:
+        return _plan_again(run, current)
     if set(job.source_uris) != set(run.uris(in_flight.sources)):
         return run.park(
             current,
@@ -141,6 +143,13 @@ def finish(run: TableRun, job: JobInFlight) -> None:
 
 
 # Jobs that failed -----------------------------------------------------------------------------------------------------
+
+
+def _plan_again(run: TableRun, current: Versioned[TableState]) -> Turn:
+    """Drop a job that failed after its table was dropped. The next batch parks the table, or creates it again (L12)."""
+    failed = table_state.count_failure(current.value)
+    run.swap(current, dataclasses.replace(failed, in_flight=None))  # its id is DONE and loaded nothing
+    return CONTINUE
 
 
 def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, error: JobError) -> Turn:

@@ -188,3 +188,10 @@ def test_a_place_that_the_warehouse_cannot_load_is_refused(warehouse: str, files
     environ = {"KBQ_WAREHOUSE": warehouse, "KBQ_STAGING": "gs://staging", "KBQ_FILES": files}
     with pytest.raises(ConfigurationError, match=named):
         open_file_loads(parse_settings(environ), FaultyMemoryStore())
+
+
+@pytest.mark.parametrize("job", [JOB, STATEMENT])
+def test_a_name_with_a_star_is_not_sent_as_a_pattern(server: CannedBigQuery, job: FileJob) -> None:
+    with pytest.raises(JobFailed, match=r"p\*\.csv"):
+        loads(server).insert(dataclasses.replace(job, sizes={**job.sizes, "gs://arrivals/p*.csv": 1}))
+    assert server.sent("jobs.insert") == []

@@ -259,16 +259,34 @@ def test_a_decorator_replaces_its_partition_alone_and_takes_no_other_rows(wareho
 )
 @pytest.mark.parametrize("form", ["AVRO", "CSV"])
 def test_hive_directories_become_columns(
-    warehouse: Warehouse, form: str, mode: dict[str, str], expected: list[tuple[Any, ...]]
+    any_warehouse: Warehouse, form: str, mode: dict[str, str], expected: list[tuple[Any, ...]]
 ) -> None:
     files = [
-        warehouse.put(f"d/t/dt={day}/n=7/x", FORMATS[form]([row]))
+        any_warehouse.put(f"d/t/dt={day}/n=7/x", FORMATS[form]([row]))
         for day, row in zip(("2020-01-02", "2020-01-03"), ROWS, strict=True)
     ]
     schema: dict[str, Any] = {"schema": SCHEMA} if form == "CSV" else {}
-    done = warehouse.load(*files, sourceFormat=form, hivePartitioningOptions=mode, **schema)
+    done = any_warehouse.load(*files, sourceFormat=form, hivePartitioningOptions=mode, **schema)
     assert done.error is None
-    assert warehouse.rows("SELECT id, dt, n FROM d.t ORDER BY 1") == expected
+    assert any_warehouse.rows("SELECT id, dt, n FROM d.t ORDER BY 1") == expected
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_directories_with_values_are_not_columns_unless_asked(any_warehouse: Warehouse, form: str) -> None:
+    file = any_warehouse.put("d/t/name=b/n=7/x", FORMATS[form]([ROWS[1]]))
+    assert any_warehouse.load(file, sourceFormat=form, schema=SCHEMA).error is None
+    assert any_warehouse.rows("FROM d.t") == [EXPECTED[1]]
+
+
+@pytest.mark.parametrize("name", ["part[1]", "part?", "p*", "[p]art1"])
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_a_files_name_is_no_pattern(any_warehouse: Warehouse, form: str, name: str) -> None:
+    files = [
+        any_warehouse.put(f"d/t/{each}", FORMATS[form]([row]))
+        for each, row in zip(("part1", name), ROWS, strict=True)
+    ]
+    assert any_warehouse.load(*files, sourceFormat=form, schema=SCHEMA).error is None
+    assert any_warehouse.rows() == EXPECTED
 
 
 def test_files_in_unlike_directories_are_refused(warehouse: Warehouse) -> None:

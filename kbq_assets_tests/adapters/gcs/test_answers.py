@@ -289,6 +289,15 @@ def test_deletions_go_on_past_a_failure(cloud: Cloud) -> None:
     assert paths(cloud.store) == ["staging/7"]
 
 
+def test_deletions_end_if_nothing_answers(cloud: Cloud) -> None:
+    names = [f"staging/{number}" for number in range(200)]
+    cloud.proxy.faults.add(Fault("objects.delete", "503", times=10_000))
+    failures = cloud.store.delete_many(names)
+    assert sorted(failures) == sorted(names)
+    assert {type(error) for error in failures.values()} == {UnknownOutcome}
+    assert len({request.path for request in cloud.sent("objects.delete")}) < 50
+
+
 def test_a_large_copy_goes_on_until_it_is_done(cloud: Cloud) -> None:
     answers = iter(
         [{"done": False, "rewriteToken": "t1"}, {"done": False, "rewriteToken": "t2"}, {"done": True}]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
 import pytest
+from sqlalchemy.engine import make_url
 
+from kbq_assets.adapters.iceberg import connect, open_lake
 from kbq_assets.adapters.iceberg import lake as lake_module
-from kbq_assets.adapters.iceberg import open_lake
-from kbq_assets.adapters.iceberg.connect import embedded
+from kbq_assets.adapters.iceberg.connect import configured, embedded
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.core.config.locations import LakeAddress, parse_warehouse
 from kbq_assets.core.errors import ConfigurationError, Unavailable
@@ -107,3 +109,41 @@ def test_errors_of_the_catalog_are_kbqs(error: Exception) -> None:
 def test_a_defect_stays_one() -> None:
     with pytest.raises(ZeroDivisionError), lake_errors("a job"):
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("address", "waits"),
+    [
+        ("postgresql+psycopg2://me:s%40cret@host/db", {"connect_timeout": "30", "keepalives_idle": "60"}),
+        ("postgresql://host/db?connect_timeout=5", {"connect_timeout": "5", "tcp_user_timeout": "120000"}),
+        ("postgresql+pg8000://me@host/db", {}),
+        ("sqlite:////data/catalog.db", {}),
+        ("no address", None),
+    ],
+)
+def test_a_catalog_on_postgres_does_not_wait_forever(
+    variables: Variables, address: str, waits: dict[str, str] | None
+) -> None:
+    variables["PYICEBERG_CATALOG__PROD__URI"] = address
+    found = configured("prod")["uri"]
+    if not waits:
+        assert found == address
+        return
+    url = make_url(found)
+    assert waits.items() <= url.query.items()
+    assert url.set(query={}) == make_url(address).set(query={})
+
+
+@pytest.mark.thorough
+def test_a_postgres_that_accepts_and_never_answers_is_given_up(
+    tmp_path: Path, variables: Variables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "_LIMITS", {"connect_timeout": "1"})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        variables["PYICEBERG_CATALOG__PROD__TYPE"] = "sql"
+        variables["PYICEBERG_CATALOG__PROD__URI"] = (
+            f"postgresql+psycopg2://127.0.0.1:{silent.getsockname()[1]}/db"
+        )
+        lake = open_lake(LakeAddress(catalog="prod"), tmp_path, open_file_uri)
+        with pytest.raises(Unavailable, match="timeout"):
+            lake.columns(TABLE)

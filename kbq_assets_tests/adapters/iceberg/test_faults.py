@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse
-from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE
+from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans, keep_house
 from kbq_assets.adapters.iceberg.job_records import PREFIX
 from kbq_assets.adapters.iceberg.lake import lake_errors
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import ConfigurationError, CorruptState, Unavailable
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.erasure import ErasureJob
 from kbq_assets_tests.adapters.iceberg.test_compaction import KAFKA, Lake
+from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
 from kbq_assets_tests.adapters.iceberg.test_warehouse import opened
+from kbq_assets_tests.contracts.erasure import no_tasks
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE
 
 OTHER = TableReference("shop", "other")
@@ -127,3 +131,90 @@ def test_a_damaged_record_of_jobs_stops_its_table(lake: Lake, text: str) -> None
     with pytest.raises(CorruptState, match="kbq-1a2b"):
         lake.load(3)
     assert lake.offsets() == [1, 2]
+
+
+# Files that were cut short --------------------------------------------------------------------------------------------
+
+
+def after_its_header(data: bytes) -> bytes:
+    return data[: data.index(data[-16:]) + 16]
+
+
+def within_its_first_block(data: bytes) -> bytes:
+    return data[: data.index(data[-16:]) + 17]
+
+
+def without_its_last_entry(data: bytes) -> bytes:
+    """pyiceberg writes a block per entry of a manifest."""
+    return data[: data.rindex(data[-16:], 0, -16) + 16]
+
+
+def erase(lake: Lake) -> None:
+    erasures = lake.warehouse.erasures
+    assert erasures is not None
+    rows = RowPlaces("t", ((0, 0, (1, 2)),))
+    erasures.erase(ErasureJob("kbq-erase-1-0", rows, (TABLE,)), no_tasks)
+
+
+CHANGES: dict[str, Callable[[Lake], object]] = {
+    "replace": lambda lake: lake.replace_all(9),
+    "compact": Lake.compact,
+    "erase": erase,
+    "tidy": lambda lake: delete_orphans(lake.table, LATER),
+    "expire": lambda lake: keep_house(lake.table, batch=1, now_ms=LATER),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "cut"),
+    [("load", within_its_first_block), *((name, after_its_header) for name in ("load", "burn", *CHANGES))],
+)
+def test_nothing_is_built_on_a_list_that_was_cut_short(
+    lake: Lake, change: str, cut: Callable[[bytes], bytes]
+) -> None:
+    acts = CHANGES | {
+        "load": lambda lake: lake.load(3),
+        "burn": lambda lake: lake.warehouse.burn_job("kbq-1a2b-9", "local", "local", TABLE),
+    }
+    nothing_is_lost(lake, manifest_list(lake), cut, acts[change])
+
+
+@pytest.mark.parametrize("cut", [after_its_header, without_its_last_entry])
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_is_built_on_a_manifest_that_was_cut_short(
+    lake: Lake, cut: Callable[[bytes], bytes], change: str
+) -> None:
+    lake.load(3, 4)
+    nothing_is_lost(lake, manifest(lake), cut, CHANGES[change])
+
+
+def nothing_is_lost(
+    lake: Lake, path: Path, cut: Callable[[bytes], bytes], change: Callable[[Lake], object]
+) -> None:
+    """The change names the file, and once it is restored, the table has all of its rows."""
+    before, whole = lake.offsets(), path.read_bytes()
+    path.write_bytes(cut(whole))
+    with pytest.raises(CorruptState, match=path.name):
+        change(lake)
+    path.write_bytes(whole)
+    assert lake.offsets() == before
+    lake.load(9)
+    assert lake.offsets() == [*before, 9]
+
+
+def test_manifests_that_are_merged_are_whole(lake: Lake) -> None:
+    with lake.table.transaction() as transaction:
+        transaction.set_properties(
+            {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "1"}
+        )
+    nothing_is_lost(lake, manifest(lake), after_its_header, lambda lake: lake.load(3))
+
+
+def test_a_persons_rows_are_not_counted_by_a_manifest_that_was_cut_short(lake: Lake) -> None:
+    path, erasures = manifest(lake), lake.warehouse.erasures
+    path.write_bytes(after_its_header(path.read_bytes()))
+    assert erasures is not None
+    with pytest.raises(CorruptState):
+        erasures.count([TABLE], RowPlaces("t", ((0, 0, (1, 3)),)))
+    with pytest.raises(CorruptState):
+        erasures.find([TABLE], "t", "_kafka_offset", "1", 10)

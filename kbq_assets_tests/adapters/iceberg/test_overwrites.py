@@ -56,5 +56,5 @@ def test_a_file_that_the_table_does_not_have_is_reported(lake: Lake) -> None:
     one, _ = files_of(lake)
     lake.compact()
     with pytest.raises(ValidationException, match="Missing required files"):
-        replace_files(lake.table.transaction(), {}, [one], [])
+        replace_files(lake.table, lake.table.transaction(), {}, [one], [])
     assert lake.offsets() == [1, 2, 3]

@@ -243,3 +243,54 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         lake = opened(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(Unavailable, match="Timeout"):
             lake.columns(TABLE)
+
+
+def oauth2(server: RestCatalogServer, **more: Any) -> IcebergWarehouse:
+    own = {"client_id": "me", "client_secret": "s3cret", "token_url": f"{server.url}/token", **more}
+    properties = {"type": "rest", "uri": server.url, "auth": {"type": "oauth2", "oauth2": own}}
+    return IcebergWarehouse("rest", properties, open_uri=open_file_uri)
+
+
+def test_a_token_of_a_client_serves_many_requests(server: RestCatalogServer) -> None:
+    asked: list[Mapping[str, list[str]]] = []
+
+    def token(form: Mapping[str, list[str]]) -> tuple[int, Any]:
+        asked.append(form)
+        return 200, {"access_token": "of-me", "expires_in": 3600}
+
+    server.token = token
+    server.refuse = lambda path, headers: "" if headers.get("Authorization") == "Bearer of-me" else path
+    lake = oauth2(server, scope="lake")
+    assert lake.columns(TABLE) is None
+    before = list(asked)
+    assert before[0] == {"grant_type": ["client_credentials"], "scope": ["lake"]}
+    assert lake.tables() == ()
+    assert asked == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((401, {"error": "invalid_client"}), ConfigurationError),
+        ((503, {}), Unavailable),
+        ((200, []), Unavailable),
+        ((200, {"access_token": 5}), Unavailable),
+        ((200, {"access_token": "t", "expires_in": "soon"}), Unavailable),
+    ],
+)
+def test_a_token_server_that_gives_no_token_is_reported(
+    server: RestCatalogServer, answer: tuple[int, Any], error: type[Exception]
+) -> None:
+    server.token = lambda form: answer
+    with pytest.raises(error, match="token"):
+        oauth2(server).columns(TABLE)
+
+
+def test_a_token_server_that_never_answers_is_given_up(
+    server: RestCatalogServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        lake = oauth2(server, token_url=f"http://127.0.0.1:{silent.getsockname()[1]}/token")
+        with pytest.raises(Unavailable, match="Timeout"):
+            lake.columns(TABLE)

@@ -127,3 +127,19 @@ def test_batches_are_applied_again_from_one_on(kbq: Installation) -> None:
     assert found.exit_code == 0 and "1 batch again, from shop/orders/2" in found.output
     assert kbq("run").exit_code == 0 and [id for id, _ in kbq.rows()] == [1, 2, 2]
     assert kbq("again", "shop/orders", "--from", "z", "--reason", "x", "--yes").exit_code != 0
+
+
+def test_a_batch_is_not_applied_without_a_file_whose_name_kbq_cannot_use(kbq: Installation) -> None:
+    kbq.batch("shop/orders/1", "id\n1\n")
+    kbq.put("shop/orders/1/part\u00a01.csv", "id\n2\n")
+    kbq.batch("shop/or\u00a0ders/1", "id\n3\n")
+    kbq.batch("shop/orders/2", "id\n4\n")
+    failed = kbq("run")
+    assert failed.exit_code == 1
+    assert "failed: shop/orders/1" in failed.stdout and "part\\xa01.csv" in failed.stdout
+    assert "or\\xa0ders" in failed.stdout
+    assert kbq.rows() == [(4,)]
+    (kbq.arrivals / "shop/orders/1/part\u00a01.csv").rename(kbq.arrivals / "shop/orders/1/part-1.csv")
+    assert kbq("retry", "shop/orders", "--batch", "shop/orders/1", "--yes").exit_code == 0
+    kbq("run")
+    assert kbq.rows() == [(1,), (2,), (4,)]

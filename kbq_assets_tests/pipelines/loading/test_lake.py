@@ -23,6 +23,7 @@ from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.extras.reconcile.counts import CountPorts
 from kbq_assets.extras.reconcile.records import reconcile
 from kbq_assets.local.demo.lake import clickhouse_counts
@@ -206,6 +207,22 @@ def test_a_call_that_fails_loses_and_doubles_nothing(bench: LakeBench, operation
     bench.load_lake()
     assert bench.offsets_in_lake(A) == [0, 2]
     assert bench.offsets_in_lake(B) == [1]
+
+
+@pytest.mark.parametrize("fault", ["crash before", "crash after"])
+def test_a_table_that_is_dropped_under_its_job_is_gone(bench: LakeBench, fault: str) -> None:
+    bench.produce(1)
+    bench.everything()
+    bench.produce(1)
+    bench.extract()
+    bench.lake.faults = {"insert_job": fault}
+    with contextlib.suppress(Crash):
+        bench.load_lake()
+    bench.lake.lake.catalog.drop_table((A.dataset, A.table))
+    bench.load_lake()
+    parked = state.read(bench.area, TableState, table_state_path(A)).value.parked
+    assert parked is not None
+    assert parked.reason == ParkReason.TABLE_GONE
 
 
 def test_complete_hours_are_tagged_in_the_lake(bench: LakeBench) -> None:

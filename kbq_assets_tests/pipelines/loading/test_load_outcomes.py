@@ -14,7 +14,9 @@ import pytest
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, table_state_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.operate.adopt import propose as propose_adoption
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
@@ -69,6 +71,11 @@ def _in_flight(bench: Bench) -> None:
 def _stuck(bench: Bench) -> None:
     _in_flight(bench)
     bench.store.time_ms += HOURS_7
+
+
+def _dropped(bench: Bench) -> None:
+    _in_flight(bench)
+    del bench.warehouse.stored[A]
 
 
 def _miscounted(bench: Bench) -> None:
@@ -128,6 +135,7 @@ CASES = (
     Case("a bad file", _bad(0), rows=(3,), check=lambda t: len(t.quarantined) == 1),
     Case("all files bad", _bad(0, 1), rows=(), check=lambda t: t.parked is not None),
     Case("stuck", _stuck),
+    Case("its table is dropped", _dropped),
     Case("other output rows", _miscounted, check=lambda t: [m.actual for m in t.mismatches] == [7]),
 )
 
@@ -241,3 +249,21 @@ def test_a_late_insert_of_an_id_that_was_given_up_loads_nothing() -> None:
     jobs: list[LoadJob] = [job.load for job in bench.warehouse.jobs.values() if job.load]
     assert sorted(bench.offsets(A)) == [0, 1, 3]
     assert len(jobs) == 2
+
+
+def test_a_table_that_is_dropped_under_its_job_is_gone() -> None:
+    bench = Bench()
+    for _ in range(2):
+        bench.produce(1)
+        bench.extract()
+        bench.load()
+    bench.produce(1)
+    bench.extract()
+    _dropped(bench)
+    _converge(bench)
+    parked = _table(bench).parked
+    assert parked is not None
+    assert parked.reason == ParkReason.TABLE_GONE
+    propose_adoption(bench.store, bench.warehouse, A).apply()
+    _converge(bench)
+    assert bench.offsets(A) == [2]
