@@ -225,6 +225,22 @@ class TestReset:
         assert clean_backups(area, days=0).orphans == 0
         assert verify_topic(area, TOPIC).records == 11
 
+    @pytest.mark.parametrize("positions", [0, 4])
+    def test_a_new_leader_before_the_first_record_since_a_reset_stops_nothing(self, positions: int) -> None:
+        world = backed_up()
+        world.kafka.recreate_topic(TOPIC)
+        world.kafka.elect_leader(TP)
+        world.kafka.gap(TP, positions)
+        backups_of(world).reset(TOPIC, None, "earliest").apply()
+        for _ in range(2):
+            world.kafka.elect_leader(TP)
+            world.kafka.gap(TP)
+            assert world.extract().backup.stops == ()
+        world.produce(1)
+        assert world.extract().backup.stops == ()
+        assert world.backup_commit().partitions[0].next == positions + 3
+        assert verify_topic(world.backup_area, TOPIC).records == 8 + 1
+
     def test_a_partition_that_the_topic_no_longer_has_keeps_its_files_and_begins_again(self) -> None:
         world = Bench(BACKED_UP, partitions=66)
         world.produce(1, 1, partition=1)
