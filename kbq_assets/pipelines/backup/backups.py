@@ -22,6 +22,7 @@ from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.operate import commands
 from kbq_assets.pipelines.operate.clean import CleaningReport
 from kbq_assets.pipelines.operate.commands import Proposal, StartAt
+from kbq_assets.pipelines.operate.described import check_same_log, describe
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.registry import SchemaRegistry
@@ -93,9 +94,7 @@ class Backups:
     def reset(self, topic: str, partition: int | None, at: str) -> Proposal:
         """Begin a new epoch of the backup, and keep its files (B5)."""
         area, reader = self.area(topic), self.deployment.offsets
-        described = reader.topics((topic,)).get(topic)
-        if described is None:
-            raise NotFound(f"topic {topic} is not on the broker", next_step="check the name")
+        described = describe(reader, topic, partition)
         numbers = range(described.partitions) if partition is None else (partition,)
         starts = StartAt(at).positions(reader, [TopicPartition(topic, p) for p in numbers])
         epochs = commands.epochs_of(reader, topic, starts)
@@ -106,10 +105,15 @@ class Backups:
             own = {p: start for p, start in starts.items() if shard_of(p) == shard}
             if partition is None:
                 own |= {p: 0 for p in now.partitions if p >= described.partitions}
+            check_same_log(now, own, described, cluster_id, "kbq backup reset")
             return backup.reset(now, own, epochs, cluster_id, described.topic_id)
 
+        chosen = {s: c for s, c in shards.items() if partition is None or s == shard_of(partition)}
+        for shard, commit in chosen.items():
+            change(shard, commit)  # raises Refused before the user is asked
+
         def apply() -> None:
-            for shard in shards if partition is None else {shard_of(partition)} & shards.keys():
+            for shard in chosen:
                 state.change(area, Commit, commit_path(topic, shard), partial(change, shard))
 
         lines = [f"{TopicPartition(topic, p)}: position {start}" for p, start in sorted(starts.items())]

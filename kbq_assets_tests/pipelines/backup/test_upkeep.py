@@ -11,7 +11,7 @@ import pytest
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.core.errors import NotFound
+from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit, StagedFile, map_files
 from kbq_assets.core.protocol.manifests import Limits
@@ -261,6 +261,17 @@ class TestReset:
         commits = [found.value for found in state.read_commits(world.backup_area)]
         assert [commit.totals.records for commit in commits] == [2 + 3, 2 + 3]
         assert clean_backups(world.backup_area, days=0).orphans == 0
+
+    def test_a_reset_of_one_partition_is_refused_while_another_stands_in_the_former_log(self) -> None:
+        world = Bench(BACKED_UP, partitions=2)
+        world.produce(1, 1, partition=1)
+        world.extract()
+        world.kafka.recreate_topic(TOPIC)
+        with pytest.raises(Refused, match="recreated") as refused:
+            backups_of(world).reset(TOPIC, 0, "earliest")
+        assert refused.value.next_step.startswith(f"kbq backup reset --topic {TOPIC},")
+        with pytest.raises(NotFound, match="2 partitions"):
+            backups_of(world).reset(TOPIC, 2, "earliest")
 
     @pytest.mark.parametrize("limits", [TINY, NO_TAIL])
     def test_windows_of_two_epochs_at_one_position_stay_apart_in_manifests(self, limits: Limits) -> None:
