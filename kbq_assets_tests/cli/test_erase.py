@@ -17,7 +17,15 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.faults import Call, Outcome
-from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+from kbq_assets_tests.fakes.platform import (
+    GOOD,
+    POISON,
+    SCHEMAS,
+    SOURCES,
+    TOPIC,
+    UNKNOWN_SCHEMA,
+    FakePlatform,
+)
 
 ORDERS, ERRORS = (TableReference("shop", name) for name in ("orders", "kbq_errors"))
 PERSON = "anna@example.com"
@@ -132,6 +140,50 @@ def test_neither_a_reset_nor_a_replay_brings_a_person_back(world: FakePlatform, 
     assert {place for place in offsets(world, ERRORS) if place[0] == 2} == {(2, 0, 4)}
     is_whole(run)
     assert run.json("reconcile", "--counts")["totals"]["erased"] == 3
+
+
+def test_a_reset_to_before_the_first_extracted_record_brings_no_person_back(
+    world: FakePlatform, run: Shell
+) -> None:
+    """Kafka has records before the position where the partition began; a batch among them cannot be read."""
+    run.done("reset", "--topic", TOPIC, "--at", "latest", "--yes")
+    cycle(run)
+    world.kafka.damage(TopicPartition(TOPIC, 0), 2, 3)
+    by_column = run.done("erase", "plan", TOPIC, "--where", f"n={PERSON}")
+    assert f"{TOPIC}[1]: records before 2 were not searched by column" in by_column
+    assert f"not searched: {TOPIC}[0]: the records before 3 cannot be read" in start(run)
+    world.kafka.repair(TopicPartition(TOPIC, 0))
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
+    cycle(run)
+    read = [place for table in (ORDERS, ERRORS) for place in offsets(world, table) if place[0] == 3]
+    assert sorted(read) == [(3, 0, 0), (3, 0, 2), (3, 0, 4), (3, 1, 1)]
+
+
+def test_records_of_partitions_that_were_never_extracted_are_erased(world: FakePlatform, run: Shell) -> None:
+    world.kafka.add_partitions(TOPIC, 65)
+    for partition in (2, 64):
+        for key in (PERSON, "bert"):
+            world.kafka.produce(TopicPartition(TOPIC, partition), named(key), key=key.encode())
+    assert "done, 5 records" in start(run)
+    cycle(run)
+    assert [place for place in offsets(world, ORDERS) if place[1] > 1] == [(1, 2, 1), (1, 64, 1)]
+    is_whole(run)
+
+
+def test_the_variants_of_a_column_are_searched(world: FakePlatform, run: Shell) -> None:
+    """A schema with a contradicting type was staged under another column."""
+    sources = world.source_topics.read_text().strip()
+    world.source_topics.write_text(f"{sources} on_incompatible=variant_column\n")
+    world.registry.schemas[3] = SCHEMAS[1].replace("long", "string")
+    for text in ("1", "2"):
+        value = struct.pack(">bI", 0, 3) + b"\x02" + text.encode()
+        world.kafka.produce(TopicPartition(TOPIC, 1), value)
+    cycle(run)
+    assert "x__string" in world.warehouse.records(ORDERS)[-1]
+    shown = run.done("erase", "plan", TOPIC, "--where", "x=2")
+    assert "erases 1 record," in shown and "no column x__string" not in shown
+    start(run, "--where", "x=2")
+    assert (1, 1, 3) not in offsets(world, ORDERS) and (1, 1, 2) in offsets(world, ORDERS)
 
 
 def test_tables_of_other_topics_are_not_named_as_not_searched(world: FakePlatform, run: Shell) -> None:

@@ -16,8 +16,8 @@ from kbq_assets.core.erasure.forgotten_records import epochs_of_log, is_present
 from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
 from kbq_assets.core.erasure.offset_sets import MOST_OFFSETS, offsets_of
 from kbq_assets.core.erasure.positions import RecordPosition
-from kbq_assets.core.erasure.selection import PersonRecords
-from kbq_assets.core.errors import NotFound, Refused, TransientError
+from kbq_assets.core.erasure.selection import PersonRecords, variants_in
+from kbq_assets.core.errors import NotFound, Refused, TransientError, UnreadableBatch
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
@@ -31,6 +31,7 @@ from kbq_assets.pipelines.erasure.topic import (
     unloaded_files,
 )
 from kbq_assets.pipelines.protocol.erasures import erased_of
+from kbq_assets.pipelines.protocol.evolutions import stored_evolutions
 from kbq_assets.ports.kafka import WITH_KEYS, RecordSource
 from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.chunk import Chunk
@@ -80,7 +81,7 @@ class Search:
 
     def run(self, number: int, topic: ErasedTopic, chosen: PersonRecords) -> tuple[Erasure, tuple[str, ...]]:
         """The erasure of the records found, and lines about what was not searched. Raises Refused, Unavailable."""
-        check_same_log(self.live, topic)
+        topic = topic.with_new_partitions(check_same_log(self.live, topic))
         found = SearchResult()
         copies = [TopicBackup.of(area, topic.topic) for area in backup_areas(self.live, topic.topic)]
         if keys := chosen.keys | self._tombstoned(chosen.tombstones):
@@ -134,11 +135,19 @@ class Search:
         self, topic: ErasedTopic, columns: Sequence[tuple[str, str]], found: SearchResult
     ) -> None:
         # Search waiting files first: if one is loaded meanwhile, the search of the tables finds it.
-        waiting = self._search_waiting(topic, columns, found)
-        for column, value in columns:
-            self._search_tables(topic, column, value, found, is_known=column in waiting)
+        variants = dict.fromkeys(variants_in(columns, stored_evolutions(self.live.store)))
+        waiting = self._search_waiting(topic, (*columns, *variants), found)
+        for column, value in (*columns, *variants):
+            is_known, is_variant = column in waiting, (column, value) in variants
+            self._search_tables(topic, (column, value), found, is_known=is_known, is_variant=is_variant)
             found.check_size()
         found.gaps += [line for place in self.places for line in place.statement_gaps(topic.topic)]
+        ends = self.live.offsets.offsets(list(topic.partitions))
+        found.gaps += [
+            f"{tp}: records before {state.start} were not searched by column, but a reset may read them: use --key"
+            for tp, (_, state) in topic.partitions.items()
+            if tp in ends and ends[tp].earliest < min(state.start, ends[tp].latest)
+        ]
 
     def _tombstoned(self, topic: str) -> frozenset[bytes]:
         """Keys of a topic whose last record is a tombstone."""
@@ -195,9 +204,25 @@ class Search:
             found.gaps.append(f"{tp}: rows before its reset to epoch {state.since} were not searched by key")
         found.until[tp.partition] = broker.latest
         wanted = WantedKeys.of(keys)
+        # A reset may read the records before the start, too.
+        begin = min(max(broker.earliest, state.start), broker.latest)
+        self._search_past(OffsetRange(tp, broker.earliest, begin), wanted, found)
         for range_ in _readable(tp, state, broker):
             for batch in self.source.read(range_, WITH_KEYS):
                 found.offsets[tp.partition].update(wanted.matching(batch.chunk))
+
+    def _search_past(self, range_: OffsetRange, wanted: WantedKeys, found: SearchResult) -> None:
+        """Add records from before a partition's start. Batches that cannot be read are gaps."""
+        tp, position = range_.topic_partition, range_.from_offset
+        while position < range_.until_offset:
+            rest = OffsetRange(tp, position, range_.until_offset)
+            try:
+                for batch in self.source.read(rest, WITH_KEYS):
+                    found.offsets[tp.partition].update(wanted.matching(batch.chunk))
+                    position = batch.position
+            except UnreadableBatch as error:
+                position = max(position + 1, error.until)
+                found.gaps.append(f"{tp}: the records before {position} cannot be read: {error.message}")
 
     def _add_positions(
         self, topic: ErasedTopic, positions: Iterable[RecordPosition], found: SearchResult
@@ -245,11 +270,18 @@ class Search:
         return search.columns
 
     def _search_tables(
-        self, topic: ErasedTopic, column: str, value: str, found: SearchResult, *, is_known: bool
+        self,
+        topic: ErasedTopic,
+        wanted: tuple[str, str],
+        found: SearchResult,
+        *,
+        is_known: bool,
+        is_variant: bool,
     ) -> None:
+        column, value = wanted
         since = {tp.partition: state.since for tp, (_, state) in topic.partitions.items()}
         known: list[str] = []
-        has_column = is_known
+        has_column = is_known or is_variant
         for place in self.places:
             try:
                 tables, rows = place.find(topic.topic, column, value, MOST_OFFSETS + 1)
@@ -264,7 +296,7 @@ class Search:
             found.gaps += [
                 f"{place.label}{table} has no column {column}: its rows were not searched by it"
                 for table in tables
-                if table not in rows
+                if table not in rows and not is_variant
             ]
         if not has_column:
             raise Refused(
