@@ -276,6 +276,24 @@ def test_an_erased_record_is_named_as_such(run: Shell) -> None:
     assert "erased" not in run.done("where", TOPIC, "0", "2")
 
 
+def test_a_customer_who_came_back_in_another_partition_is_not_erased(world: FakePlatform, run: Shell) -> None:
+    """The entity topic got more partitions, so the key moved."""
+    world.kafka.create_topic("shop.customers", 3)
+    for partition, key, value, time in (
+        (1, PERSON, None, 1000), (0, PERSON, b"again", 2000),
+        (0, "bert", b"here", 1000), (0, "bert", b"here", 3000), (2, "bert", b"late", 5000), (2, "bert", None, 4000),
+    ):  # fmt: skip
+        at = TopicPartition("shop.customers", partition)
+        world.kafka.produce(at, value, key=key.encode(), timestamp=time)
+    shown = run.done("erase", "plan", TOPIC, "--tombstones", "shop.customers")
+    assert "erases 3 records" in shown and f"{TOPIC}[1]: 1 record below 2" in shown
+    start(run, "--tombstones", "shop.customers")
+    assert (1, 0, 1) in offsets(world, ORDERS) and (1, 0, 0) not in offsets(world, ORDERS)
+    world.kafka.leaderless.add(TopicPartition("shop.customers", 2))
+    unknown = run("erase", "plan", TOPIC, "--tombstones", "shop.customers")
+    assert (unknown.exit_code, "no offsets for shop.customers[2]" in unknown.output) == (75, True)
+
+
 def test_tombstones_of_an_entity_topic_name_who_is_erased(world: FakePlatform, run: Shell) -> None:
     world.kafka.create_topic("shop.customers", 2)
     for partition, key, value in (

@@ -5,7 +5,7 @@ This module imports numpy, so commands import it only when they need it."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
 from kbq_assets.core.erasure.offset_sets import MOST_OFFSETS, offsets_of
 from kbq_assets.core.erasure.positions import RecordPosition
 from kbq_assets.core.erasure.selection import PersonRecords, variants_in
-from kbq_assets.core.errors import NotFound, Refused, TransientError, UnreadableBatch
+from kbq_assets.core.errors import NotFound, Refused, TransientError, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
@@ -156,13 +156,24 @@ class Search:
         described = self.live.offsets.topics((topic,)).get(topic)
         if described is None:
             raise NotFound(f"topic {topic} is not on the broker", next_step="check the name")
-        keys: set[bytes] = set()
-        ends = self.live.offsets.offsets([TopicPartition(topic, p) for p in range(described.partitions)])
-        for tp, broker in sorted(ends.items()):
-            if broker.earliest < broker.latest:
-                for batch in self.source.read(OffsetRange(tp, broker.earliest, broker.latest), WITH_KEYS):
-                    _follow(batch.chunk, keys)
-        return frozenset(keys)
+        wanted = [TopicPartition(topic, p) for p in range(described.partitions)]
+        found = self.live.offsets.offsets(wanted)
+        if silent := [tp for tp in wanted if tp not in found]:
+            raise Unavailable(
+                f"the broker reports no offsets for {silent[0]}", next_step="run the command again"
+            )
+        ranges = [OffsetRange(tp, broker.earliest, broker.latest) for tp, broker in sorted(found.items())]
+        ended: dict[OffsetRange, dict[bytes, int]] = {range_: {} for range_ in ranges if range_}
+        for range_, own in ended.items():
+            for batch in self.source.read(range_, WITH_KEYS):
+                _follow(batch.chunk, own)
+        keys = {key for own in ended.values() for key in own}
+        deleted = {key: max(own.get(key, -1) for own in ended.values()) for key in keys}
+        # If the topic got more partitions, a key may have a later record in another one.
+        for range_, own in ended.items() if len(ended) > 1 and deleted else ():
+            for batch in self.source.read(range_, WITH_KEYS):
+                _keep_returned(batch.chunk, own, deleted)
+        return frozenset(deleted)
 
     def _search_copies(
         self, topic: ErasedTopic, copies: TopicBackup, keys: frozenset[bytes], found: SearchResult
@@ -322,11 +333,24 @@ def _new(found: set[int], erased: sets.Offsets) -> sets.Offsets:
     return offsets_of(offset for offset in found if not sets.has(erased, offset))
 
 
-def _follow(chunk: Chunk, deleted: set[bytes]) -> None:
-    """Update the set of deleted keys with the next records of a partition."""
+def _follow(chunk: Chunk, deleted: dict[bytes, int]) -> None:
+    """Update the deleted keys, with the times of their tombstones, with the next records of a partition."""
     for row in range(len(chunk)):
         if key := chunk.key(row):
-            (deleted.add if chunk.starts[row] < 0 else deleted.discard)(key)
+            if chunk.starts[row] < 0:
+                deleted[key] = int(chunk.timestamps[row])
+            else:
+                deleted.pop(key, None)
+
+
+def _keep_returned(chunk: Chunk, own: Mapping[bytes, int], deleted: dict[bytes, int]) -> None:
+    """Remove keys that have a record after their last tombstone, which is not in this partition (``own``)."""
+    for row in range(len(chunk)):
+        key = chunk.key(row)
+        if key is None or key in own or key not in deleted or chunk.starts[row] < 0:
+            continue
+        if int(chunk.timestamps[row]) > deleted[key]:
+            del deleted[key]
 
 
 @dataclass(frozen=True)
