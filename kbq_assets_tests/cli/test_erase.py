@@ -524,6 +524,30 @@ def test_a_damaged_staged_file_stops_an_erasure_by_name(world: FakePlatform, run
     is_whole(run)
 
 
+@pytest.mark.parametrize("is_gone", [False, True], ids=["damaged", "gone"])
+def test_a_file_that_cannot_be_read_is_restaged_then_the_erasure_goes_on(
+    world: FakePlatform, run: Shell, is_gone: bool
+) -> None:
+    """After the erasure, the range would give other rows than the entry counts, and could not be restaged."""
+    start(run, "--key", "bert")
+    with_canary(world)
+    run.done("extract")
+    [path] = [path for path in world.objects() if path.startswith("staging/")]
+    whole = world.store.objects[path].data
+    world.store.delete(path)
+    if not is_gone:
+        world.store.create(path, whole[:-20])
+    refused = run("erase", "start", TOPIC, "--key", CANARY, "--yes")
+    assert (refused.exit_code, f"kbq restage {path}" in refused.output) == (3, True), refused.output
+    assert run("erase", "status", "2").exit_code == 1  # the plan refused already
+    run.done("restage", path, "--yes")
+    start(run, "--key", CANARY)
+    assert CANARY not in staged(world)
+    cycle(run)
+    assert (1, 1, 3) not in offsets(world, ORDERS)
+    is_whole(run)
+
+
 def test_records_that_wait_in_kafka_are_never_read(world: FakePlatform, run: Shell) -> None:
     world.kafka.produce(TopicPartition(TOPIC, 1), named(PERSON), key=PERSON.encode())
     start(run)
