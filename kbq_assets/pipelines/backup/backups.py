@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.areas import AREAS, PERSONAL, area_of
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.errors import NotFound
+from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import commit_path, commit_path_of, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -30,6 +32,19 @@ from kbq_assets.ports.registry import SchemaRegistry
 if TYPE_CHECKING:
     from kbq_assets.pipelines.backup.merge import MergeReport
     from kbq_assets.pipelines.backup.verify import Verified
+
+
+_OF_TABLES: Final = re.compile(r"\bkbq (accept-gap|reset|resume|status)\b")
+
+
+@contextmanager
+def _naming_own_commands() -> Iterator[None]:
+    """Errors of the tables' commands name those of backups: `kbq reset` would read the tables again."""
+    try:
+        yield
+    except KbqError as error:
+        error.next_step = _OF_TABLES.sub(r"kbq backup \1", error.next_step)
+        raise
 
 
 @dataclass(frozen=True)
@@ -85,11 +100,13 @@ class Backups:
         return sorted({topic for area in self.areas() for topic in state.topic_registry(area).topics})
 
     def resume(self, topic: str, partition: int | None) -> Proposal:
-        return commands.propose_resume(self.area(topic), topic, partition)
+        with _naming_own_commands():
+            return commands.propose_resume(self.area(topic), topic, partition)
 
     def accept_gap(self, tp: TopicPartition) -> Proposal:
         """Continue after a retention loss or an unreadable batch."""
-        return commands.propose_accept_gap(self.area(tp.topic), self.deployment.offsets, tp)
+        with _naming_own_commands():
+            return commands.propose_accept_gap(self.area(tp.topic), self.deployment.offsets, tp)
 
     def reset(self, topic: str, partition: int | None, at: str) -> Proposal:
         """Begin a new epoch of the backup, and keep its files (B5)."""

@@ -273,6 +273,23 @@ class TestReset:
         with pytest.raises(NotFound, match="2 partitions"):
             backups_of(world).reset(TOPIC, 2, "earliest")
 
+    def test_commands_of_backups_name_each_other_and_never_those_of_tables(self) -> None:
+        world = backed_up()
+        backups = backups_of(world)
+        with pytest.raises(Refused) as no_gap:
+            backups.accept_gap(TP)
+        with pytest.raises(Refused) as no_stop:
+            backups.resume(TOPIC, None)
+        world.kafka.delete_topic(TOPIC)
+        with pytest.raises(NotFound) as gone:
+            backups.accept_gap(TP)
+        steps = [error.value.next_step for error in (no_gap, no_stop, gone)]
+        assert steps == [
+            "kbq backup status shows the stopped partitions",
+            "kbq backup status lists what is stopped",
+            f"kbq backup reset --topic {TOPIC}",
+        ]
+
     @pytest.mark.parametrize("limits", [TINY, NO_TAIL])
     def test_windows_of_two_epochs_at_one_position_stay_apart_in_manifests(self, limits: Limits) -> None:
         with tiny_manifests(limits):
