@@ -43,7 +43,9 @@ def _naming_own_commands() -> Iterator[None]:
     try:
         yield
     except KbqError as error:
-        error.next_step = _OF_TABLES.sub(r"kbq backup \1", error.next_step)
+        error.next_step = _OF_TABLES.sub(
+            lambda found: found[0].replace("kbq ", "kbq backup "), error.next_step
+        )
         raise
 
 

@@ -148,9 +148,10 @@ def check_replays(live: Deployment, topic: str, next_step: str) -> None:
         if each.topic != topic or (each.is_ended and not has_objects(live.store, each)):
             continue
         is_promoted = each.phase in (ReplayPhase.PROMOTED, ReplayPhase.ACCEPTED)
+        end = "kbq replay accept" if is_promoted else "kbq replay drop"
         raise Refused(
             f"replay {each.number} of {topic} has copies of its records",
-            next_step=f"kbq replay {'accept' if is_promoted else 'drop'} {each.number}, then {next_step}",
+            next_step=f"{end} {each.number}, then {next_step}",
         )
 
 

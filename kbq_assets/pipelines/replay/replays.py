@@ -229,7 +229,7 @@ class Replays:
             if replay.phase == Phase.PROMOTED:
                 self._replace(self.area(replay), PROMOTE)  # a table may still wait for it
             self.enter(number, {Phase.PROMOTED}, Phase.ACCEPTED)
-            self._clear(replay, "accept")
+            self._clear(replay, f"kbq replay accept {number}")
 
         lines = tuple(f"deletes {replay.former(TableReference.parse(table))}" for table in replay.tables)
         return Proposal(f"accept replay {number}", lines, apply)
@@ -265,17 +265,17 @@ class Replays:
 
         def apply() -> None:
             free_tables(self.live, self.enter(number, _DROPPABLE, Phase.DROPPED))
-            self._clear(replay, "drop")
+            self._clear(replay, f"kbq replay drop {number}")
 
         return Proposal(f"drop replay {number}", tuple(f"deletes {table}" for table in shadows), apply)
 
-    def _clear(self, replay: Replay, command: str) -> None:
-        """Delete the tables, then the objects: after a crash in between, the states still name the tables. ``command``
+    def _clear(self, replay: Replay, again: str) -> None:
+        """Delete the tables, then the objects: after a crash in between, the states still name the tables. ``again``
         repeats it. Raises Refused, Unavailable."""
         tables = {*self.area(replay).states(), *map(TableReference.parse, replay.tables)}
         own = ((replay.shadow(t), replay.former(t), replay.former(deleted_table(t))) for t in sorted(tables))
         self.open_tables().drop([name for names in own for name in names])
-        delete_objects(self.live.store, replay, f"kbq replay {command} {replay.number}")
+        delete_objects(self.live.store, replay, again)
 
     def enter(self, number: int, before: frozenset[str] | set[Phase], phase: Phase) -> Replay:
         """Move a replay to another phase. Raises Refused if it is neither in this phase nor in one of ``before``."""
