@@ -17,7 +17,15 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.faults import Call, Outcome
-from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+from kbq_assets_tests.fakes.platform import (
+    GOOD,
+    POISON,
+    SCHEMAS,
+    SOURCES,
+    TOPIC,
+    UNKNOWN_SCHEMA,
+    FakePlatform,
+)
 
 ORDERS, ERRORS = (TableReference("shop", name) for name in ("orders", "kbq_errors"))
 PERSON = "anna@example.com"
@@ -134,6 +142,50 @@ def test_neither_a_reset_nor_a_replay_brings_a_person_back(world: FakePlatform, 
     assert run.json("reconcile", "--counts")["totals"]["erased"] == 3
 
 
+def test_a_reset_to_before_the_first_extracted_record_brings_no_person_back(
+    world: FakePlatform, run: Shell
+) -> None:
+    """Kafka has records before the position where the partition began; a batch among them cannot be read."""
+    run.done("reset", "--topic", TOPIC, "--at", "latest", "--yes")
+    cycle(run)
+    world.kafka.damage(TopicPartition(TOPIC, 0), 2, 3)
+    by_column = run.done("erase", "plan", TOPIC, "--where", f"n={PERSON}")
+    assert f"{TOPIC}[1]: records before 2 were not searched by column" in by_column
+    assert f"not searched: {TOPIC}[0]: the records before 3 cannot be read" in start(run)
+    world.kafka.repair(TopicPartition(TOPIC, 0))
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
+    cycle(run)
+    read = [place for table in (ORDERS, ERRORS) for place in offsets(world, table) if place[0] == 3]
+    assert sorted(read) == [(3, 0, 0), (3, 0, 2), (3, 0, 4), (3, 1, 1)]
+
+
+def test_records_of_partitions_that_were_never_extracted_are_erased(world: FakePlatform, run: Shell) -> None:
+    world.kafka.add_partitions(TOPIC, 65)
+    for partition in (2, 64):
+        for key in (PERSON, "bert"):
+            world.kafka.produce(TopicPartition(TOPIC, partition), named(key), key=key.encode())
+    assert "done, 5 records" in start(run)
+    cycle(run)
+    assert [place for place in offsets(world, ORDERS) if place[1] > 1] == [(1, 2, 1), (1, 64, 1)]
+    is_whole(run)
+
+
+def test_the_variants_of_a_column_are_searched(world: FakePlatform, run: Shell) -> None:
+    """A schema with a contradicting type was staged under another column."""
+    sources = world.source_topics.read_text().strip()
+    world.source_topics.write_text(f"{sources} on_incompatible=variant_column\n")
+    world.registry.schemas[3] = SCHEMAS[1].replace("long", "string")
+    for text in ("1", "2"):
+        value = struct.pack(">bI", 0, 3) + b"\x02" + text.encode()
+        world.kafka.produce(TopicPartition(TOPIC, 1), value)
+    cycle(run)
+    assert "x__string" in world.warehouse.records(ORDERS)[-1]
+    shown = run.done("erase", "plan", TOPIC, "--where", "x=2")
+    assert "erases 1 record," in shown and "no column x__string" not in shown
+    start(run, "--where", "x=2")
+    assert (1, 1, 3) not in offsets(world, ORDERS) and (1, 1, 2) in offsets(world, ORDERS)
+
+
 def test_tables_of_other_topics_are_not_named_as_not_searched(world: FakePlatform, run: Shell) -> None:
     world.source_topics.write_text(f"{world.source_topics.read_text()}\nother dataset=shop table=others\n")
     other = TopicPartition("other", 0)
@@ -222,6 +274,24 @@ def test_an_erased_record_is_named_as_such(run: Shell) -> None:
     start(run)
     assert "erased: it is never read again" in run.done("where", TOPIC, "0", "1")
     assert "erased" not in run.done("where", TOPIC, "0", "2")
+
+
+def test_a_customer_who_came_back_in_another_partition_is_not_erased(world: FakePlatform, run: Shell) -> None:
+    """The entity topic got more partitions, so the key moved."""
+    world.kafka.create_topic("shop.customers", 3)
+    for partition, key, value, time in (
+        (1, PERSON, None, 1000), (0, PERSON, b"again", 2000),
+        (0, "bert", b"here", 1000), (0, "bert", b"here", 3000), (2, "bert", b"late", 5000), (2, "bert", None, 4000),
+    ):  # fmt: skip
+        at = TopicPartition("shop.customers", partition)
+        world.kafka.produce(at, value, key=key.encode(), timestamp=time)
+    shown = run.done("erase", "plan", TOPIC, "--tombstones", "shop.customers")
+    assert "erases 3 records" in shown and f"{TOPIC}[1]: 1 record below 2" in shown
+    start(run, "--tombstones", "shop.customers")
+    assert (1, 0, 1) in offsets(world, ORDERS) and (1, 0, 0) not in offsets(world, ORDERS)
+    world.kafka.leaderless.add(TopicPartition("shop.customers", 2))
+    unknown = run("erase", "plan", TOPIC, "--tombstones", "shop.customers")
+    assert (unknown.exit_code, "no offsets for shop.customers[2]" in unknown.output) == (75, True)
 
 
 def test_tombstones_of_an_entity_topic_name_who_is_erased(world: FakePlatform, run: Shell) -> None:
@@ -451,6 +521,30 @@ def test_a_damaged_staged_file_stops_an_erasure_by_name(world: FakePlatform, run
     world.store.delete(path)
     world.store.create(path, whole)
     start(run, "--key", CANARY)
+    is_whole(run)
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["damaged", "gone"])
+def test_a_file_that_cannot_be_read_is_restaged_then_the_erasure_goes_on(
+    world: FakePlatform, run: Shell, is_gone: bool
+) -> None:
+    """After the erasure, the range would give other rows than the entry counts, and could not be restaged."""
+    start(run, "--key", "bert")
+    with_canary(world)
+    run.done("extract")
+    [path] = [path for path in world.objects() if path.startswith("staging/")]
+    whole = world.store.objects[path].data
+    world.store.delete(path)
+    if not is_gone:
+        world.store.create(path, whole[:-20])
+    refused = run("erase", "start", TOPIC, "--key", CANARY, "--yes")
+    assert (refused.exit_code, f"kbq restage {path}" in refused.output) == (3, True), refused.output
+    assert run("erase", "status", "2").exit_code == 1  # the plan refused already
+    run.done("restage", path, "--yes")
+    start(run, "--key", CANARY)
+    assert CANARY not in staged(world)
+    cycle(run)
+    assert (1, 1, 3) not in offsets(world, ORDERS)
     is_whole(run)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import is_shadow
@@ -313,6 +314,31 @@ def test_a_promotion_that_died_is_seen_and_continued(world: FakePlatform, run: S
     run.done("load")
     assert offsets(world, ORDERS) == [*MOVED[:2], (0, 6), MOVED[2]]
     is_whole(world, run)
+
+
+@pytest.mark.parametrize("object_", ["staging/", f"tables/{ORDERS}"])
+@pytest.mark.parametrize("command", ["accept", "drop"])
+def test_the_files_of_an_ended_replay_that_were_not_deleted_are_named_until_they_are(
+    world: FakePlatform, run: Shell, command: str, object_: str
+) -> None:
+    read(run)
+    if command == "accept":
+        run.done("replay", "promote", "1", "--yes")
+    world.store.create("replayed/1/staging/left", b"x")
+    view = world.store.view("operator")
+    parts = world.reopened(store=lambda: view)
+    end = parts.replays.propose_accept if command == "accept" else parts.replays.propose_drop
+    world.store.faults = Script("delete", f"replayed/1/{object_}", outcome=Outcome.REFUSED)
+    with pytest.raises(Refused, match=f"replayed/1/{object_}") as refused:
+        end(1).apply()
+    world.store.faults = None
+    assert refused.value.next_step == f"kbq replay {command} 1"
+    # An erasure would not find the records that are left.
+    waits = run("erase", "plan", TOPIC, "--key", "anna")
+    assert (waits.exit_code, f"kbq replay {command} 1, then" in waits.output) == (3, True)
+    run.done("replay", command, "1", "--yes")
+    assert list(world.store.paths("replayed/")) == []
+    assert run("erase", "plan", TOPIC, "--key", "anna").exit_code == 0
 
 
 def test_a_replay_waits_for_another_one_of_its_range_that_died(world: FakePlatform, run: Shell) -> None:

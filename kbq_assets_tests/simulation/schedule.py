@@ -189,9 +189,7 @@ RECREATING = dataclasses.replace(
     stall_rate=0.08, fault_rate=0.01, extract=4.0, load=2.0, spoil_a_file=0.02, reject=0.05,
 )  # fmt: skip
 RECREATED = Recipe(grows=True, settings=Recipe().settings.with_options(on_retention_loss="record"))
-#: The same with a backup, which is reset by itself and keeps its files. No leader is elected: see *Where this version
-#: stops* in docs/protocol.md.
-RECREATING_BACKED_UP = dataclasses.replace(RECREATING, elect_leader=0.0)
+#: The same with a backup, which is reset by itself and keeps its files.
 RECREATED_BACKED_UP = dataclasses.replace(RECREATED, settings=RECREATED.settings.with_options(backup="true"))
 
 
@@ -211,7 +209,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "switches": (SWITCHING, SWITCHED),
     "merging": (FAILING, MERGING),
     "recreations": (RECREATING, RECREATED),
-    "recreations_backup": (RECREATING_BACKED_UP, RECREATED_BACKED_UP),
+    "recreations_backup": (RECREATING, RECREATED_BACKED_UP),
     "backup": (BACKING_UP, BACKED_UP),
     "erasures": (ERASING, ERASED),
     "erasures_merging": (ERASING, ERASED_MERGED),

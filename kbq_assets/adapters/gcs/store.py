@@ -35,6 +35,7 @@ from kbq_assets.core.errors import (
     NotFound,
     PreconditionFailed,
     TransientError,
+    Unavailable,
     UnknownOutcome,
 )
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
@@ -261,20 +262,22 @@ class GcsObjectStore:
 
 
 def _each(call: Callable[[str], None], paths: Iterable[str]) -> Mapping[str, Exception]:
-    """Make a call for each path, some in parallel, and return the failures by path. If many calls in a row get no
-    answer, the others fail too: each would wait for minutes."""
-    silences: list[KbqError] = []
+    """Make a call for each path, some in parallel, and return the failures by path. If `_AT_ONCE` calls in a row get no
+    answer, the others are not made: each would take minutes."""
+    silent: list[TransientError] = []
 
     def failure(path: str) -> KbqError | None:
-        if len(silences) >= _AT_ONCE:
-            return silences[-1]
+        if len(last := silent[-_AT_ONCE:]) == _AT_ONCE:
+            return Unavailable(f"{path} was not tried: {last[-1].message}", next_step=last[-1].next_step)
         try:
             call(path)
-        except KbqError as error:
-            if isinstance(error, TransientError):
-                silences.append(error)
+        except TransientError as error:
+            silent.append(error)
             return error
-        silences.clear()
+        except KbqError as error:
+            silent.clear()
+            return error
+        silent.clear()
         return None
 
     wanted = list(paths)

@@ -3,13 +3,14 @@ column may contain pseudonyms of the value. The values never leave the process."
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kbq_assets.core.avro.tree import legal_name
 from kbq_assets.core.erasure.positions import RecordPosition
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.column_names import snake_case
+from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
 
 
@@ -65,3 +66,13 @@ def pseudonyms_in(
 def common_name(column: str) -> str:
     name = ".".join(snake_case(legal_name(each)) for each in column.split(".")).lower()
     return KEY if name == "_kafka_key" else name
+
+
+def variants_in(
+    columns: Iterable[tuple[str, str]], evolutions: Collection[Evolution]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of variant column and value: the other columns that may contain a column's field (PROTOCOL E11)."""
+    for column, value in columns:
+        for each in evolutions:
+            if each.column and f"{column}.".lower().startswith(f"{each.origin}.".lower()):
+                yield each.column + column[len(each.origin) :], value

@@ -1,7 +1,6 @@
 """The commit of a topic: the position of every partition, and the windows that wait to be loaded.
 
-A topic has one object for every 64 partitions. Only extraction changes it, by compare-and-swap (PROTOCOL, Objects). The
-functions are pure: they return the next commit, and raise StateError if an expectation does not hold.
+A topic has one object per 64 partitions (PROTOCOL, Objects). Functions return the next commit, or raise StateError.
 """
 
 from __future__ import annotations
@@ -163,8 +162,9 @@ class PartitionCommit(Stored):
     @property
     def epoch_known_until(self) -> int:
         """The position up to which the log had the leader epoch: after the last record, or as a broker reported it."""
-        has_gaps_alone = 0 < self.totals.positions == self.totals.gaps
-        return self.epoch_until or (self.start if has_gaps_alone else self.next)
+        # After a reset, the first record sets it. The totals of a backup do not show that: they go on.
+        has_no_record = self.since > 0 or 0 < self.totals.positions == self.totals.gaps
+        return self.epoch_until or (self.start if has_no_record else self.next)
 
     def totals_for(self, warehouse: str) -> Counts:
         """The rows given to a warehouse since ``start``, adjusted for replays and erasures."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.areas import AREAS, PERSONAL, area_of
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.errors import NotFound
+from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import commit_path, commit_path_of, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -22,6 +24,7 @@ from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.operate import commands
 from kbq_assets.pipelines.operate.clean import CleaningReport
 from kbq_assets.pipelines.operate.commands import Proposal, StartAt
+from kbq_assets.pipelines.operate.described import check_same_log, describe
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.registry import SchemaRegistry
@@ -29,6 +32,21 @@ from kbq_assets.ports.registry import SchemaRegistry
 if TYPE_CHECKING:
     from kbq_assets.pipelines.backup.merge import MergeReport
     from kbq_assets.pipelines.backup.verify import Verified
+
+
+_OF_TABLES: Final = re.compile(r"\bkbq (accept-gap|reset|resume|status)\b")
+
+
+@contextmanager
+def _naming_own_commands() -> Iterator[None]:
+    """Errors of the tables' commands name those of backups: `kbq reset` would read the tables again."""
+    try:
+        yield
+    except KbqError as error:
+        error.next_step = _OF_TABLES.sub(
+            lambda found: found[0].replace("kbq ", "kbq backup "), error.next_step
+        )
+        raise
 
 
 @dataclass(frozen=True)
@@ -84,18 +102,18 @@ class Backups:
         return sorted({topic for area in self.areas() for topic in state.topic_registry(area).topics})
 
     def resume(self, topic: str, partition: int | None) -> Proposal:
-        return commands.propose_resume(self.area(topic), topic, partition)
+        with _naming_own_commands():
+            return commands.propose_resume(self.area(topic), topic, partition)
 
     def accept_gap(self, tp: TopicPartition) -> Proposal:
         """Continue after a retention loss or an unreadable batch."""
-        return commands.propose_accept_gap(self.area(tp.topic), self.deployment.offsets, tp)
+        with _naming_own_commands():
+            return commands.propose_accept_gap(self.area(tp.topic), self.deployment.offsets, tp)
 
     def reset(self, topic: str, partition: int | None, at: str) -> Proposal:
         """Begin a new epoch of the backup, and keep its files (B5)."""
         area, reader = self.area(topic), self.deployment.offsets
-        described = reader.topics((topic,)).get(topic)
-        if described is None:
-            raise NotFound(f"topic {topic} is not on the broker", next_step="check the name")
+        described = describe(reader, topic, partition)
         numbers = range(described.partitions) if partition is None else (partition,)
         starts = StartAt(at).positions(reader, [TopicPartition(topic, p) for p in numbers])
         epochs = commands.epochs_of(reader, topic, starts)
@@ -106,10 +124,15 @@ class Backups:
             own = {p: start for p, start in starts.items() if shard_of(p) == shard}
             if partition is None:
                 own |= {p: 0 for p in now.partitions if p >= described.partitions}
+            check_same_log(now, own, described, cluster_id, "kbq backup reset")
             return backup.reset(now, own, epochs, cluster_id, described.topic_id)
 
+        chosen = {s: c for s, c in shards.items() if partition is None or s == shard_of(partition)}
+        for shard, commit in chosen.items():
+            change(shard, commit)  # raises Refused before the user is asked
+
         def apply() -> None:
-            for shard in shards if partition is None else {shard_of(partition)} & shards.keys():
+            for shard in chosen:
                 state.change(area, Commit, commit_path(topic, shard), partial(change, shard))
 
         lines = [f"{TopicPartition(topic, p)}: position {start}" for p, start in sorted(starts.items())]

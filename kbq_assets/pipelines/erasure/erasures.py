@@ -39,7 +39,13 @@ from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups, void_merges
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.covered_warehouse import ErasedWarehouse
-from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_replays, delete_loaded
+from kbq_assets.pipelines.erasure.topic import (
+    ErasedTopic,
+    backup_areas,
+    check_replays,
+    delete_loaded,
+    is_of_topic,
+)
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import erasures as log
@@ -183,14 +189,19 @@ class Erasures:
         self._rewrite(erasure)
         if problems:
             raise min(problems, key=lambda error: isinstance(error, TransientError))
-        delete_loaded(live, erasure)
-        clean(live.load_store)
-        for area in backup_areas(live, erasure.topic, Role.LOAD):
-            void_merges(area, erasure.topic)
-            clean_backups(area, 0, replaced_ms=0)
+        self._check_deleted(erasure, again)
         if found := self.verify(number):
             raise Refused(f"erasure {number} is not done: {found[0]}", next_step=again)
         return self._enter(number, ErasurePhase.LOGGED, ErasurePhase.DONE)
+
+    def _check_deleted(self, erasure: Erasure, again: str) -> None:
+        """Delete files of dead runs, and old backup files. Raises Refused if one of the topic is left."""
+        failures = [*delete_loaded(self.live, erasure), *clean(self.live.load_store).failures]
+        for area in backup_areas(self.live, erasure.topic, Role.LOAD):
+            void_merges(area, erasure.topic)
+            failures += clean_backups(area, 0, replaced_ms=0).failures
+        if left := [failure for failure in failures if is_of_topic(failure, erasure.topic)]:
+            raise Refused(f"{counted(len(left), 'file')} could not be deleted: {left[0]}", next_step=again)
 
     def _areas(self, erasure: Erasure) -> list[BackupArea]:
         return backup_areas(self.live, erasure.topic)

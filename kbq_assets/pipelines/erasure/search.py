@@ -5,7 +5,7 @@ This module imports numpy, so commands import it only when they need it."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +16,8 @@ from kbq_assets.core.erasure.forgotten_records import epochs_of_log, is_present
 from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
 from kbq_assets.core.erasure.offset_sets import MOST_OFFSETS, offsets_of
 from kbq_assets.core.erasure.positions import RecordPosition
-from kbq_assets.core.erasure.selection import PersonRecords
-from kbq_assets.core.errors import NotFound, Refused, TransientError
+from kbq_assets.core.erasure.selection import PersonRecords, variants_in
+from kbq_assets.core.errors import NotFound, Refused, TransientError, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
@@ -31,6 +31,7 @@ from kbq_assets.pipelines.erasure.topic import (
     unloaded_files,
 )
 from kbq_assets.pipelines.protocol.erasures import erased_of
+from kbq_assets.pipelines.protocol.evolutions import stored_evolutions
 from kbq_assets.ports.kafka import WITH_KEYS, RecordSource
 from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.chunk import Chunk
@@ -80,7 +81,7 @@ class Search:
 
     def run(self, number: int, topic: ErasedTopic, chosen: PersonRecords) -> tuple[Erasure, tuple[str, ...]]:
         """The erasure of the records found, and lines about what was not searched. Raises Refused, Unavailable."""
-        check_same_log(self.live, topic)
+        topic = topic.with_new_partitions(check_same_log(self.live, topic))
         found = SearchResult()
         copies = [TopicBackup.of(area, topic.topic) for area in backup_areas(self.live, topic.topic)]
         if keys := chosen.keys | self._tombstoned(chosen.tombstones):
@@ -134,11 +135,19 @@ class Search:
         self, topic: ErasedTopic, columns: Sequence[tuple[str, str]], found: SearchResult
     ) -> None:
         # Search waiting files first: if one is loaded meanwhile, the search of the tables finds it.
-        waiting = self._search_waiting(topic, columns, found)
-        for column, value in columns:
-            self._search_tables(topic, column, value, found, is_known=column in waiting)
+        variants = dict.fromkeys(variants_in(columns, stored_evolutions(self.live.store)))
+        waiting = self._search_waiting(topic, (*columns, *variants), found)
+        for column, value in (*columns, *variants):
+            is_known, is_variant = column in waiting, (column, value) in variants
+            self._search_tables(topic, (column, value), found, is_known=is_known, is_variant=is_variant)
             found.check_size()
         found.gaps += [line for place in self.places for line in place.statement_gaps(topic.topic)]
+        ends = self.live.offsets.offsets(list(topic.partitions))
+        found.gaps += [
+            f"{tp}: records before {state.start} were not searched by column, but a reset may read them: use --key"
+            for tp, (_, state) in topic.partitions.items()
+            if tp in ends and ends[tp].earliest < min(state.start, ends[tp].latest)
+        ]
 
     def _tombstoned(self, topic: str) -> frozenset[bytes]:
         """Keys of a topic whose last record is a tombstone."""
@@ -147,13 +156,24 @@ class Search:
         described = self.live.offsets.topics((topic,)).get(topic)
         if described is None:
             raise NotFound(f"topic {topic} is not on the broker", next_step="check the name")
-        keys: set[bytes] = set()
-        ends = self.live.offsets.offsets([TopicPartition(topic, p) for p in range(described.partitions)])
-        for tp, broker in sorted(ends.items()):
-            if broker.earliest < broker.latest:
-                for batch in self.source.read(OffsetRange(tp, broker.earliest, broker.latest), WITH_KEYS):
-                    _follow(batch.chunk, keys)
-        return frozenset(keys)
+        wanted = [TopicPartition(topic, p) for p in range(described.partitions)]
+        found = self.live.offsets.offsets(wanted)
+        if silent := [tp for tp in wanted if tp not in found]:
+            raise Unavailable(
+                f"the broker reports no offsets for {silent[0]}", next_step="run the command again"
+            )
+        ranges = [OffsetRange(tp, broker.earliest, broker.latest) for tp, broker in sorted(found.items())]
+        ended: dict[OffsetRange, dict[bytes, int]] = {range_: {} for range_ in ranges if range_}
+        for range_, own in ended.items():
+            for batch in self.source.read(range_, WITH_KEYS):
+                _follow(batch.chunk, own)
+        keys = {key for own in ended.values() for key in own}
+        deleted = {key: max(own.get(key, -1) for own in ended.values()) for key in keys}
+        # If the topic got more partitions, a key may have a later record in another one.
+        for range_, own in ended.items() if len(ended) > 1 and deleted else ():
+            for batch in self.source.read(range_, WITH_KEYS):
+                _keep_returned(batch.chunk, own, deleted)
+        return frozenset(deleted)
 
     def _search_copies(
         self, topic: ErasedTopic, copies: TopicBackup, keys: frozenset[bytes], found: SearchResult
@@ -195,9 +215,25 @@ class Search:
             found.gaps.append(f"{tp}: rows before its reset to epoch {state.since} were not searched by key")
         found.until[tp.partition] = broker.latest
         wanted = WantedKeys.of(keys)
+        # A reset may read the records before the start, too.
+        begin = min(max(broker.earliest, state.start), broker.latest)
+        self._search_past(OffsetRange(tp, broker.earliest, begin), wanted, found)
         for range_ in _readable(tp, state, broker):
             for batch in self.source.read(range_, WITH_KEYS):
                 found.offsets[tp.partition].update(wanted.matching(batch.chunk))
+
+    def _search_past(self, range_: OffsetRange, wanted: WantedKeys, found: SearchResult) -> None:
+        """Add records from before a partition's start. Batches that cannot be read are gaps."""
+        tp, position = range_.topic_partition, range_.from_offset
+        while position < range_.until_offset:
+            rest = OffsetRange(tp, position, range_.until_offset)
+            try:
+                for batch in self.source.read(rest, WITH_KEYS):
+                    found.offsets[tp.partition].update(wanted.matching(batch.chunk))
+                    position = batch.position
+            except UnreadableBatch as error:
+                position = max(position + 1, error.until)
+                found.gaps.append(f"{tp}: the records before {position} cannot be read: {error.message}")
 
     def _add_positions(
         self, topic: ErasedTopic, positions: Iterable[RecordPosition], found: SearchResult
@@ -245,11 +281,18 @@ class Search:
         return search.columns
 
     def _search_tables(
-        self, topic: ErasedTopic, column: str, value: str, found: SearchResult, *, is_known: bool
+        self,
+        topic: ErasedTopic,
+        wanted: tuple[str, str],
+        found: SearchResult,
+        *,
+        is_known: bool,
+        is_variant: bool,
     ) -> None:
+        column, value = wanted
         since = {tp.partition: state.since for tp, (_, state) in topic.partitions.items()}
         known: list[str] = []
-        has_column = is_known
+        has_column = is_known or is_variant
         for place in self.places:
             try:
                 tables, rows = place.find(topic.topic, column, value, MOST_OFFSETS + 1)
@@ -264,7 +307,7 @@ class Search:
             found.gaps += [
                 f"{place.label}{table} has no column {column}: its rows were not searched by it"
                 for table in tables
-                if table not in rows
+                if table not in rows and not is_variant
             ]
         if not has_column:
             raise Refused(
@@ -290,11 +333,24 @@ def _new(found: set[int], erased: sets.Offsets) -> sets.Offsets:
     return offsets_of(offset for offset in found if not sets.has(erased, offset))
 
 
-def _follow(chunk: Chunk, deleted: set[bytes]) -> None:
-    """Update the set of deleted keys with the next records of a partition."""
+def _follow(chunk: Chunk, deleted: dict[bytes, int]) -> None:
+    """Update the deleted keys, with the times of their tombstones, with the next records of a partition."""
     for row in range(len(chunk)):
         if key := chunk.key(row):
-            (deleted.add if chunk.starts[row] < 0 else deleted.discard)(key)
+            if chunk.starts[row] < 0:
+                deleted[key] = int(chunk.timestamps[row])
+            else:
+                deleted.pop(key, None)
+
+
+def _keep_returned(chunk: Chunk, own: Mapping[bytes, int], deleted: dict[bytes, int]) -> None:
+    """Remove keys that have a record after their last tombstone, which is not in this partition (``own``)."""
+    for row in range(len(chunk)):
+        key = chunk.key(row)
+        if key is None or key in own or key not in deleted or chunk.starts[row] < 0:
+            continue
+        if int(chunk.timestamps[row]) > deleted[key]:
+            del deleted[key]
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class StagedRows:
             except NotFound:
                 if is_in_job(self.live, each):
                     yield each, each.file.rows
+                elif any(each.stored == now.stored for now in waiting_files(self.live, self.erasure)):
+                    raise self._unreadable(each, "it is gone") from None
                 continue  # or it was loaded meanwhile
             if left_out := pieces[0].left_out:
                 yield each, left_out
@@ -77,13 +79,16 @@ class StagedRows:
                     if (why := damage(each.file, *reader.drain())) and is_known:
                         raise BadFile(why)
             except BadFile as error:
-                raise Refused(
-                    f"{each.file.path} may have erased rows, but cannot be read: {error.message}",
-                    next_step=f"kbq quarantine drop --table {each.table} if it is in quarantine, otherwise kbq restage"
-                    f" {each.file.path}; then kbq erase resume {self.erasure.number}",
-                ) from error
+                raise self._unreadable(each, error.message) from error
 
         return rows, pieces()
+
+    def _unreadable(self, each: WaitingFile, why: str) -> Refused:
+        return Refused(
+            f"{each.file.path} may have erased rows, but cannot be read: {why}",
+            next_step=f"kbq quarantine drop --table {each.table} if it is in quarantine, otherwise kbq restage"
+            f" {each.file.path}; then again, or kbq erase resume {self.erasure.number} if the erasure has begun",
+        )
 
     def _copy(self, each: WaitingFile, *, is_known: bool = True) -> RewrittenFile:
         """A copy without the rows, in the folder of a new attempt, so it cannot be confused with a copy of E11."""

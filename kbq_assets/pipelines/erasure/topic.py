@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbq_assets.core.backup.areas import AREAS, PERSONAL
+from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.erasure.model import Erasure, reaching
-from kbq_assets.core.errors import Refused
+from kbq_assets.core.errors import InvalidName, Refused
 from kbq_assets.core.loading.batches import identity
 from kbq_assets.core.loading.origins import LABEL
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
-from kbq_assets.core.protocol.names import TableReference, quarantine_path, table_state_path
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, starting_at
+from kbq_assets.core.protocol.names import (
+    STAGING,
+    StagedFileName,
+    TableReference,
+    quarantine_path,
+    shard_of,
+    table_state_path,
+)
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Phase as ReplayPhase
 from kbq_assets.core.replay.model import is_shadow
@@ -25,6 +33,7 @@ from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.replay.leftovers import has_objects
 from kbq_assets.pipelines.replay.start import read_replays
 
 
@@ -59,6 +68,18 @@ class ErasedTopic:
             c.topic_partition(p): (c, each) for c in self.commits.values() for p, each in c.partitions.items()
         }
         return dict(sorted(found.items()))
+
+    def with_new_partitions(self, number: int) -> ErasedTopic:
+        """The topic with ``number`` partitions: those that were never extracted begin as an extraction adds them."""
+        commits = dict(self.commits)
+        for partition in range(number):
+            shard = shard_of(partition)
+            own = commits.get(shard, Commit(self.topic, shard, *self.ids, epoch=1))
+            if partition not in own.partitions:
+                since = own.epoch if own.epoch > 1 else 0
+                own = own.with_partition(partition, starting_at(0, -1, since))
+            commits[shard] = own
+        return replace(self, commits=commits)
 
     def tables(self, live: Deployment) -> list[TableReference]:
         """All tables into which this staging area may have loaded records of the topic."""
@@ -124,9 +145,10 @@ def _backed_up(live: Deployment, topic: str) -> Mapping[int, Commit]:
 def check_replays(live: Deployment, topic: str, next_step: str) -> None:
     """Raise Refused while a replay of the topic has copies of its records (X4)."""
     for each in read_replays(live.store):
-        if each.topic != topic or each.is_ended:
+        if each.topic != topic or (each.is_ended and not has_objects(live.store, each)):
             continue
-        end = "kbq replay accept" if each.phase == ReplayPhase.PROMOTED else "kbq replay drop"
+        is_promoted = each.phase in (ReplayPhase.PROMOTED, ReplayPhase.ACCEPTED)
+        end = "kbq replay accept" if is_promoted else "kbq replay drop"
         raise Refused(
             f"replay {each.number} of {topic} has copies of its records",
             next_step=f"{end} {each.number}, then {next_step}",
@@ -185,14 +207,27 @@ def is_in_job(live: Deployment, each: WaitingFile) -> bool:
     return job is not None and identity(each.file) in map(identity, job.files)
 
 
-def delete_loaded(live: Deployment, erasure: Erasure) -> None:
+def delete_loaded(live: Deployment, erasure: Erasure) -> list[str]:
     """Delete staged files with rows of an erasure that every warehouse has loaded (W4), because a loader may have died
-    before it deleted them. Raises Unavailable."""
+    before it deleted them. Returns the failures, each with its path. Raises Unavailable."""
     touches, store = reached(live, erasure).touches, live.load_store
     # Read the commits before the states: a file that enters a job meanwhile is in a state.
     files = [f for c in shards_of(live.store, erasure.topic, required=False).values() for f in c.files]
     states = state.warehouse_states(store)
-    store.delete_many([file.path for file in files if touches(file) and states.is_done_with(file)])
+    kept = store.delete_many([file.path for file in files if touches(file) and states.is_done_with(file)])
+    return [f"{path}: {error}" for path, error in kept.items()]
+
+
+def is_of_topic(failure: str, topic: str) -> bool:
+    """Whether a clean-up failed to delete a file with records of the topic."""
+    path = failure.partition(": ")[0]
+    if path.startswith(BACKUP):
+        return path.startswith(f"{BACKUP}{topic}/")
+    try:  # also a copy in the quarantine of any warehouse
+        name = StagedFileName.parse(STAGING + "/".join(path.split("/")[-2:]))
+    except InvalidName:
+        return False
+    return name.topic_partition.topic == topic
 
 
 def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
@@ -212,12 +247,13 @@ def backup_areas(live: Deployment, topic: str, role: Role = Role.EXTRACT) -> lis
     return [area for area in areas if topic in state.topic_registry(area).topics]
 
 
-def check_same_log(live: Deployment, found: ErasedTopic) -> None:
-    """Raise Refused if the broker's topic is not the one from which the tables were filled."""
+def check_same_log(live: Deployment, found: ErasedTopic) -> int:
+    """The broker's number of partitions. Raises Refused if its topic is not the one that filled the tables."""
     described = live.offsets.topics((found.topic,)).get(found.topic)
     now = (live.offsets.cluster_id(), described.topic_id) if described else ("", "")
-    if now != found.ids:
+    if described is None or now != found.ids:
         raise Refused(
             f"topic {found.topic} is gone or was recreated: its offsets are of another log",
             next_step=f"kbq plan --topic {found.topic} shows the commands that fix it",
         )
+    return described.partitions

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.mismatches import jobs_of
@@ -43,6 +43,7 @@ from kbq_assets.core.protocol.waits import (
     park_commands,
     stop_commands,
 )
+from kbq_assets.pipelines.operate.described import check_same_log, describe
 from kbq_assets.pipelines.operate.pending import Pending, damaged_chunks, give_up_chunks
 from kbq_assets.pipelines.ordering.decisions import read_table
 from kbq_assets.pipelines.protocol import state
@@ -99,19 +100,6 @@ def _end_of_gap(partition: PartitionCommit, broker: BrokerOffsets) -> int:
     return max(min(stop.until, broker.latest), broker.earliest)
 
 
-def _described(reader: OffsetReader, topic: str, partition: int | None) -> TopicDescription:
-    """The broker's description of a topic. Raises NotFound if there is no such topic or partition."""
-    described = reader.topics((topic,)).get(topic)
-    if described is None:
-        raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
-    if partition is not None and partition >= described.partitions:
-        raise NotFound(
-            f"{topic} has {counted(described.partitions, 'partition')}, numbered from 0",
-            next_step="choose one of them",
-        )
-    return described
-
-
 @dataclass(frozen=True)
 class StartAt:
     """Where partitions start. ``at`` is `earliest`, `latest`, `offset` or `timestamp`; ``value`` is the offset, or the
@@ -121,8 +109,13 @@ class StartAt:
     value: int = 0
 
     def positions(self, reader: OffsetReader, partitions: Collection[TopicPartition]) -> dict[int, int]:
-        """First positions of partitions. Raises Refused for a position that the broker does not have."""
+        """First positions of partitions. Raises Refused for one that the broker does not have, and Unavailable."""
         broker = reader.offsets(partitions)
+        if silent := sorted(set(partitions) - broker.keys()):
+            raise Unavailable(
+                f"the broker reports no offsets for {silent[0]}",
+                next_step="once it has a leader, run the command again",
+            )
         if self.at == "timestamp":
             starts = {tp.partition: o for tp, o in reader.offsets_for_time(partitions, self.value).items()}
         elif self.at == "offset":
@@ -156,9 +149,11 @@ class _Reset:
     shrinks: bool
 
     def of(self, shard: int, epoch: int, now: Commit) -> Commit:
-        """The commit of a shard after its reset. Raises Refused if it is no longer in ``epoch``."""
+        """The commit of a shard after its reset. Raises Refused if it is no longer in ``epoch``, or of another log."""
         if now.epoch != epoch:
             raise Refused(f"{now.topic} was reset meanwhile", next_step="check again with kbq status")
+        gone = [p for p in now.partitions if p >= self.topic.partitions] if self.shrinks else []
+        check_same_log(now, {*self.starts, *gone}, self.topic, self.cluster_id, "kbq reset")
         return commits.reset(
             self.unloaded.pruned(now),
             {p: start for p, start in self.starts.items() if shard_of(p) == shard},
@@ -166,7 +161,7 @@ class _Reset:
             topic_id=self.topic.topic_id,
             give_up_pending=self.gives_up,
             backlog=self.unloaded.backlog(now),
-            gone=[p for p in now.partitions if p >= self.topic.partitions] if self.shrinks else (),
+            gone=gone,
             leader_epochs=self.leader_epochs,
         )
 
@@ -181,7 +176,7 @@ def propose_reset(
     give_up_pending: bool = False,
 ) -> Proposal:
     """Begin a new epoch: one partition, or all of them, start again at positions that the broker has (E9)."""
-    described = _described(reader, topic, partition)
+    described = describe(reader, topic, partition)
     partitions = range(described.partitions) if partition is None else (partition,)
     starts = start.positions(reader, [TopicPartition(topic, p) for p in partitions])
     unloaded = Pending.read(store)

@@ -12,6 +12,7 @@ from kbq_assets.core.replay.model import Phase, Replay, replay_path
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets.pipelines.replay.leftovers import delete_objects, has_objects
 from kbq_assets.pipelines.replay.start import read_replays
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -52,7 +53,9 @@ def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> P
 
 
 def _open_replays(store: ObjectStore, name: str) -> list[Replay]:
-    return [each for each in read_replays(store) if each.warehouse == name and not each.is_ended]
+    """Replays of a warehouse that have not ended, or whose objects were not all deleted."""
+    found = (each for each in read_replays(store) if each.warehouse == name)
+    return [each for each in found if not each.is_ended or has_objects(store, each)]
 
 
 def _end(store: ObjectStore, replay: Replay) -> None:
@@ -64,7 +67,7 @@ def _end(store: ObjectStore, replay: Replay) -> None:
         return now.at(Phase.ACCEPTED if now.phase == Phase.PROMOTED else Phase.DROPPED)
 
     state.change(store, Replay, replay_path(replay.number), ended)
-    store.delete_many(list(store.paths(f"{replay.area}/")))
+    delete_objects(store, replay, f"kbq warehouse remove {replay.warehouse}")
 
 
 def _waiting(store: ObjectStore, name: str) -> list[StagedFile]:

@@ -19,8 +19,11 @@ def has_variants(settings: Iterable[TopicSettings]) -> bool:
 def read_evolutions(store: ObjectStore, settings: Iterable[TopicSettings]) -> tuple[Evolution, ...]:
     """All variants, ordered by table. If every topic parks, nothing is read. Unreadable objects are skipped: the
     extractions that need them report the error."""
-    if not has_variants(settings):
-        return ()
+    return stored_evolutions(store) if has_variants(settings) else ()
+
+
+def stored_evolutions(store: ObjectStore) -> tuple[Evolution, ...]:
+    """All variants, whatever the topics' options are now. Unreadable objects are skipped."""
     found: list[Evolution] = []
     for path in list(store.paths(VARIANTS)):
         with contextlib.suppress(NotFound, StateError):

@@ -8,6 +8,7 @@ empty.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Generic, TypeVar, cast
@@ -52,8 +53,8 @@ from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 T = TypeVar("T")
-#: Attempts of a read-modify-write while other writers are faster.
-_SWAP_ATTEMPTS = 20
+#: Attempts of a read-modify-write while others are faster. One without an answer takes minutes, and counts for several.
+_SWAP_ATTEMPTS, _UNANSWERED = 20, 7
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,8 @@ def find(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | None:
 
 def create(store: ObjectStore, path: str, value: object) -> None:
     """Create a state object unless it exists. Raises UnknownOutcome: create it again."""
-    try:
+    with suppress(PreconditionFailed):
         store.create(path, codec.dumps(value))
-    except PreconditionFailed:
-        return
 
 
 def swap(store: ObjectStore, old: Versioned[T], value: T) -> Versioned[T]:
@@ -155,7 +154,7 @@ def swap_commit(
 def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], T]) -> Versioned[T]:
     """Read, modify and swap until it succeeds. Errors of ``function`` propagate.
 
-    After an unknown outcome it reads again: either the object has the intended value, or the change is repeated.
+    After a conflict (perhaps with its own retried swap) or an unknown outcome, it first looks for the intended value.
     """
     return _change(lambda: read(store, cls, path), lambda old, value: swap(store, old, value), function)
 
@@ -177,19 +176,21 @@ def _change(
     function: Callable[[T], T],
 ) -> Versioned[T]:
     intended: T | None = None
-    for _ in range(_SWAP_ATTEMPTS):
+    why, left = f"others changed it {_SWAP_ATTEMPTS} times", _SWAP_ATTEMPTS
+    while True:
         old = read_now()
         if intended is not None and old.value == intended:
             return old
+        if left <= 0:
+            raise Unavailable(f"{old.path} could not be changed: {why}", next_step="run the command again")
         value = function(old.value)
         try:
             return swap_now(old, value)
-        except (PreconditionFailed, UnknownOutcome):
-            # We may have lost to our own swap: the client retries a request if its reply is lost.
-            intended = value
-    raise Unavailable(
-        f"{old.path} changed during each of {_SWAP_ATTEMPTS} attempts", next_step="run the command again"
-    )
+        except PreconditionFailed:
+            left -= 1
+        except UnknownOutcome as error:
+            why, left = error.message, left - _UNANSWERED
+        intended = value
 
 
 def topic_registry(store: ObjectStore) -> TopicRegistry:
@@ -362,8 +363,7 @@ def read_backlogs(store: ObjectStore) -> list[Versioned[BacklogChunk]]:
 
 
 def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk]]:
-    paths = list(store.paths(prefix))
-    chunks = parallel(lambda path: find(store, BacklogChunk, path), paths)
+    chunks = parallel(lambda path: find(store, BacklogChunk, path), store.paths(prefix))
     return [chunk for chunk in chunks if chunk is not None]
 
 

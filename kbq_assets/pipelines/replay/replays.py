@@ -35,6 +35,7 @@ from kbq_assets.pipelines.replay.backup_ranges import TopicCopies
 from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.diff import ReplayDiff, billed_lines, check_records, compare
 from kbq_assets.pipelines.replay.keyed import KeyedTables
+from kbq_assets.pipelines.replay.leftovers import delete_objects
 from kbq_assets.pipelines.replay.promote import (
     PROMOTE,
     ROLL_BACK,
@@ -228,7 +229,7 @@ class Replays:
             if replay.phase == Phase.PROMOTED:
                 self._replace(self.area(replay), PROMOTE)  # a table may still wait for it
             self.enter(number, {Phase.PROMOTED}, Phase.ACCEPTED)
-            self._clear(replay)
+            self._clear(replay, f"kbq replay accept {number}")
 
         lines = tuple(f"deletes {replay.former(TableReference.parse(table))}" for table in replay.tables)
         return Proposal(f"accept replay {number}", lines, apply)
@@ -264,16 +265,17 @@ class Replays:
 
         def apply() -> None:
             free_tables(self.live, self.enter(number, _DROPPABLE, Phase.DROPPED))
-            self._clear(replay)
+            self._clear(replay, f"kbq replay drop {number}")
 
         return Proposal(f"drop replay {number}", tuple(f"deletes {table}" for table in shadows), apply)
 
-    def _clear(self, replay: Replay) -> None:
-        """Delete the tables, then the objects: after a crash in between, the states still name the tables."""
+    def _clear(self, replay: Replay, again: str) -> None:
+        """Delete the tables, then the objects: after a crash in between, the states still name the tables. ``again``
+        repeats it. Raises Refused, Unavailable."""
         tables = {*self.area(replay).states(), *map(TableReference.parse, replay.tables)}
         own = ((replay.shadow(t), replay.former(t), replay.former(deleted_table(t))) for t in sorted(tables))
         self.open_tables().drop([name for names in own for name in names])
-        self.live.store.delete_many(list(self.live.store.paths(f"{replay.area}/")))
+        delete_objects(self.live.store, replay, again)
 
     def enter(self, number: int, before: frozenset[str] | set[Phase], phase: Phase) -> Replay:
         """Move a replay to another phase. Raises Refused if it is neither in this phase nor in one of ``before``."""

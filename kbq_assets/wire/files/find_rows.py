@@ -34,7 +34,9 @@ class ColumnSearch:
         """The offsets of matching rows. Raises BadFile."""
         try:
             reader = fastavro.reader(stream)
-            there = [(column, value) for column, value in self.wanted if _has(reader.writer_schema, column)]
+            types: dict[str, Any] = {}
+            schema = fastavro.parse_schema(reader.writer_schema or {}, named_schemas=types)
+            there = [(column, value) for column, value in self.wanted if _has(schema, column, types)]
             self.columns.update(column for column, _ in there)
             for record in reader if there else ():
                 row = cast("Mapping[str, Any]", record)
@@ -44,15 +46,18 @@ class ColumnSearch:
             raise BadFile(f"a record cannot be decoded: {type(error).__name__}") from error
 
 
-def _has(schema: Any, column: str) -> bool:
-    """Whether a schema has a column, given as a path through records."""
+def _has(schema: Any, column: str, types: Mapping[str, Any]) -> bool:
+    """Whether a schema has a column, given as a path through records. ``types`` are the named ones, which a schema
+    defines once."""
     if isinstance(schema, list):
-        return any(_has(each, column) for each in schema)
+        return any(_has(each, column, types) for each in schema)
+    if isinstance(schema, str):
+        schema = types.get(schema)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         return False
     name, _, rest = column.partition(".")
     found = [each["type"] for each in schema["fields"] if each["name"].lower() == name.lower()]
-    return bool(found) and (not rest or _has(found[0], rest))
+    return bool(found) and (not rest or _has(found[0], rest, types))
 
 
 def _text(record: Mapping[str, Any], column: str) -> str | None:

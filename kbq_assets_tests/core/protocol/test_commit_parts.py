@@ -60,6 +60,9 @@ def test_the_leader_epoch_is_that_of_the_last_record(known: int, windowed: Windo
         pytest.param(PartitionCommit(9, start=3, totals=Counts(positions=6, gaps=6)), 3, id="gaps alone"),
         pytest.param(PartitionCommit(9, start=3, totals=Counts(positions=6, records=6)), 9, id="records"),
         pytest.param(
+            PartitionCommit(9, since=2, totals=Counts(positions=20, records=20)), 0, id="none since a reset"
+        ),
+        pytest.param(
             PartitionCommit(9, start=3, totals=Counts(positions=6, gaps=5, records=1)), 9, id="both"
         ),
     ],

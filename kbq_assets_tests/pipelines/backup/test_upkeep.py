@@ -11,7 +11,7 @@ import pytest
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.core.errors import NotFound
+from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit, StagedFile, map_files
 from kbq_assets.core.protocol.manifests import Limits
@@ -225,6 +225,22 @@ class TestReset:
         assert clean_backups(area, days=0).orphans == 0
         assert verify_topic(area, TOPIC).records == 11
 
+    @pytest.mark.parametrize("positions", [0, 4])
+    def test_a_new_leader_before_the_first_record_since_a_reset_stops_nothing(self, positions: int) -> None:
+        world = backed_up()
+        world.kafka.recreate_topic(TOPIC)
+        world.kafka.elect_leader(TP)
+        world.kafka.gap(TP, positions)
+        backups_of(world).reset(TOPIC, None, "earliest").apply()
+        for _ in range(2):
+            world.kafka.elect_leader(TP)
+            world.kafka.gap(TP)
+            assert world.extract().backup.stops == ()
+        world.produce(1)
+        assert world.extract().backup.stops == ()
+        assert world.backup_commit().partitions[0].next == positions + 3
+        assert verify_topic(world.backup_area, TOPIC).records == 8 + 1
+
     def test_a_partition_that_the_topic_no_longer_has_keeps_its_files_and_begins_again(self) -> None:
         world = Bench(BACKED_UP, partitions=66)
         world.produce(1, 1, partition=1)
@@ -245,6 +261,34 @@ class TestReset:
         commits = [found.value for found in state.read_commits(world.backup_area)]
         assert [commit.totals.records for commit in commits] == [2 + 3, 2 + 3]
         assert clean_backups(world.backup_area, days=0).orphans == 0
+
+    def test_a_reset_of_one_partition_is_refused_while_another_stands_in_the_former_log(self) -> None:
+        world = Bench(BACKED_UP, partitions=2)
+        world.produce(1, 1, partition=1)
+        world.extract()
+        world.kafka.recreate_topic(TOPIC)
+        with pytest.raises(Refused, match="recreated") as refused:
+            backups_of(world).reset(TOPIC, 0, "earliest")
+        assert refused.value.next_step.startswith(f"kbq backup reset --topic {TOPIC},")
+        with pytest.raises(NotFound, match="2 partitions"):
+            backups_of(world).reset(TOPIC, 2, "earliest")
+
+    def test_commands_of_backups_name_each_other_and_never_those_of_tables(self) -> None:
+        world = backed_up()
+        backups = backups_of(world)
+        with pytest.raises(Refused) as no_gap:
+            backups.accept_gap(TP)
+        with pytest.raises(Refused) as no_stop:
+            backups.resume(TOPIC, None)
+        world.kafka.delete_topic(TOPIC)
+        with pytest.raises(NotFound) as gone:
+            backups.accept_gap(TP)
+        steps = [error.value.next_step for error in (no_gap, no_stop, gone)]
+        assert steps == [
+            "kbq backup status shows the stopped partitions",
+            "kbq backup status lists what is stopped",
+            f"kbq backup reset --topic {TOPIC}",
+        ]
 
     @pytest.mark.parametrize("limits", [TINY, NO_TAIL])
     def test_windows_of_two_epochs_at_one_position_stay_apart_in_manifests(self, limits: Limits) -> None:

@@ -224,6 +224,27 @@ def test_an_erasure_survives_some_events(tmp_path: Path, number: int, event: str
     world.finish()
 
 
+@pytest.mark.parametrize("folder", ["staging/", "backup/"])
+def test_an_erasure_is_not_done_while_a_file_with_its_records_cannot_be_deleted(
+    tmp_path: Path, folder: str
+) -> None:
+    world = World(tmp_path)
+
+    def held(call: Call) -> Outcome:
+        return (
+            Outcome.REFUSED
+            if (call.operation, call.target[: len(folder)]) == ("delete", folder)
+            else Outcome.OK
+        )
+
+    with pytest.raises(Refused, match=f"deleted: {folder}") as refused:
+        act(world.parts(held))
+    world.platform.store.faults = world.platform.warehouse.faults = None
+    assert refused.value.next_step == "kbq erase resume 1"
+    assert world.parts().erasures.find(1).phase == "logged"
+    world.finish()
+
+
 def test_a_late_deletion_cannot_run_twice(tmp_path: Path) -> None:
     world = World(tmp_path)
     late = Outcome.CRASH_LATE

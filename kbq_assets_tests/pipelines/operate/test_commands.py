@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate import bootstrap
 from kbq_assets.pipelines.operate import commands as operate
@@ -237,6 +237,40 @@ def test_a_recreated_topic_stops_and_continues_after_a_reset() -> None:
     bench.extract()
     bench.load()
     assert [(row.epoch, row.offset) for row in bench.warehouse.rows(A)] == [(1, 0), (1, 1), (2, 0)]
+
+
+def recreated() -> Bench:
+    """Both partitions were read before the topic was recreated, and have more records now."""
+    bench = Bench(partitions=2)
+    for partition in (0, 1):
+        bench.produce(1, 1, partition=partition)
+    bench.extract()
+    bench.load()
+    bench.kafka.recreate_topic(TOPIC)
+    for partition in (0, 1):
+        bench.produce(1, 1, 1, partition=partition)
+    return bench
+
+
+def test_a_reset_of_one_partition_is_refused_while_another_stands_in_the_former_log() -> None:
+    """The first records of the other partition would be skipped."""
+    bench = recreated()
+    with pytest.raises(Refused, match="recreated") as refused:
+        operate.propose_reset(bench.store, bench.kafka, TOPIC, 1)
+    assert refused.value.next_step.startswith(f"kbq reset --topic {TOPIC},")
+    operate.propose_reset(bench.store, bench.kafka, TOPIC).apply()
+    bench.extract()
+    bench.load()
+    assert len([row for row in bench.warehouse.rows(A) if row.epoch == 2]) == 6
+    operate.propose_reset(bench.store, bench.kafka, TOPIC, 1).apply()  # the others are of this log
+
+
+def test_a_reset_waits_for_the_offsets_of_every_partition() -> None:
+    """A partition without a leader would keep its position in the former log."""
+    bench = recreated()
+    bench.kafka.leaderless.add(TopicPartition(TOPIC, 1))
+    with pytest.raises(Unavailable, match=rf"{TOPIC}\[1\]"):
+        operate.propose_reset(bench.store, bench.kafka, TOPIC)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,25 @@ def test_one_reading_finds_all_values() -> None:
     assert list(search.offsets(file_of(("anna", None), ("bert", 1), ("carla", 2)))) == [0, 1]
 
 
+@pytest.mark.parametrize("name", ["Address", "shop.Address"])
+def test_a_type_that_the_schema_defines_at_another_field_is_searched(name: str) -> None:
+    address = {"type": "record", "name": "Address", "fields": [{"name": "street", "type": "string"}]}
+    fields = [
+        {"name": "_kafka_offset", "type": "long"},
+        {"name": "billing", "type": address},
+        {"name": "shipping", "type": ["null", name]},
+    ]
+    schema = {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
+    rows = [
+        {"_kafka_offset": n, "billing": {"street": "a"}, "shipping": street and {"street": street}}
+        for n, street in enumerate(("b", None, "a"))
+    ]
+    file = io.BytesIO()
+    fastavro.writer(file, schema, rows)
+    file.seek(0)
+    assert list(ColumnSearch([("shipping.street", "a")]).offsets(file)) == [2]
+
+
 def test_a_damaged_file_says_so() -> None:
     whole = file_of(("anna", 1)).getvalue()
     with pytest.raises(BadFile):
