@@ -44,7 +44,7 @@ class ErasedTopic:
         states = state.read_table_states(store)
         commits = shards_of(live.store, topic, required=False) or _backed_up(live, topic)
         found = cls(topic, commits, {t: s.value for t, s in states.items()})
-        _check_reachable(live, found)
+        _check_reachable(found)
         return found
 
     @property
@@ -195,7 +195,7 @@ def delete_loaded(live: Deployment, erasure: Erasure) -> None:
     store.delete_many([file.path for file in files if touches(file) and states.is_done_with(file)])
 
 
-def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
+def _check_reachable(found: ErasedTopic) -> None:
     topic = found.topic
     if not all(found.ids):
         raise Refused(
