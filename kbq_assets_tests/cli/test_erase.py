@@ -56,8 +56,8 @@ def offsets(world: FakePlatform, table: TableReference) -> list[tuple[int, int, 
     return sorted((row.epoch, row.partition, row.offset) for row in world.warehouse.rows(table))
 
 
-def start(run: Shell, *options: str, topic: str = TOPIC) -> str:
-    return run.done("erase", "start", topic, *(options or ("--key", PERSON)), "--yes")
+def start(run: Shell, *options: str) -> str:
+    return run.done("erase", "start", TOPIC, *(options or ("--key", PERSON)), "--yes")
 
 
 def is_whole(run: Shell) -> None:

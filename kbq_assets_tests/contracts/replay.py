@@ -33,9 +33,9 @@ OTHER, NEW, OTHER_FORMER = (
 DAY = date(2022, 1, 8)  # 19,000 days since 1970
 
 
-def rows_in(*ranges: tuple[int, int, int], topic: str = "t", epoch: int = 1) -> RowRange:
+def rows_in(*ranges: tuple[int, int, int]) -> RowRange:
     """Rows of ranges, each a partition with its offsets."""
-    return RowRange(topic, epoch, tuple(OffsetRange(TopicPartition(topic, p), a, b) for p, a, b in ranges))
+    return RowRange("t", 1, tuple(OffsetRange(TopicPartition("t", p), a, b) for p, a, b in ranges))
 
 
 class ReplayTablesContract:
