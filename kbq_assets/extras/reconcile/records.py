@@ -173,18 +173,18 @@ def reconcile(
     upserts = _upserts(ports, commits, snapshot.settings, comparable)
     commits = [c for c in commits if c.topic not in {*partly, *nothing}.union(*changed.values())]
     accounts, problems = _accounts(ports, commits, snapshot.settings)
+    notes = [f"the warehouse was given no record of {counted(len(nothing), 'topic')}"] if nothing else []
+    outdated = set(map(not_compared, changed))  # their upserts are compared here
+    notes += [note for note in counts.notes if note not in outdated]
+    notes += [note for count in counts.tables for note in count.notes]
     return Reconciliation(
-        tuple(sorted(accounts, key=lambda account: account.topic_partition)),
-        (*map(Finding.of, counts.findings), *problems, *partly.values()),
-        (
-            *([f"the warehouse was given no record of {counted(len(nothing), 'topic')}"] if nothing else ()),
-            *(note for note in counts.notes if note not in set(map(not_compared, changed))),
-            *(note for count in counts.tables for note in count.notes),
-        ),
-        planned.stops,
-        _never_read(planned, snapshot),
-        ValueReport() if values == NONE else _values(ports, commits, snapshot.settings, values),
-        upserts,
+        partitions=tuple(sorted(accounts, key=lambda account: account.topic_partition)),
+        problems=(*map(Finding.of, counts.findings), *problems, *partly.values()),
+        notes=tuple(notes),
+        stops=planned.stops,
+        unread_new=_never_read(planned, snapshot),
+        values=ValueReport() if values == NONE else _values(ports, commits, snapshot.settings, values),
+        upserts=upserts,
     )
 
 
