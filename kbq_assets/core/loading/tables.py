@@ -130,10 +130,14 @@ class IncompatibleColumn(ConfigurationError):
 
 def columns_of(schema: str) -> tuple[Column, ...]:
     """The columns of an Avro record schema. Raises EncodingError if a type fits no warehouse column."""
-    return (_columns_of if len(schema) <= _MOST_KEPT else _columns_of.__wrapped__)(schema)
+    return _cached_columns_of(schema) if len(schema) <= _MOST_KEPT else _columns_of(schema)
 
 
 @lru_cache(maxsize=128)
+def _cached_columns_of(schema: str) -> tuple[Column, ...]:
+    return _columns_of(schema)
+
+
 def _columns_of(schema: str) -> tuple[Column, ...]:
     root = avro.parse(avro.load_schema(schema))
     if not isinstance(root, avro.RecordType):
