@@ -139,14 +139,7 @@ def rows_of_others(table: Table, files: pa.Table) -> pa.Table:
 def error_rows(table: Table, query: ErrorQuery) -> tuple[ErrorRow, ...]:
     """Rows of an error table: newest first, or by offset if the query has ``from_offset``. Keeps only the requested
     number of rows in memory, with values cut to the requested size."""
-    wanted = {
-        "_kafka_topic": query.topic,
-        "_kafka_partition": query.partition,
-        "_kafka_offset": query.offset,
-        "_kbq_epoch": query.epoch,
-        "reason": query.reason,
-    }
-    where = _equal({name: value for name, value in wanted.items() if value is not None})
+    where = _equal(query.values)
     order: tuple[tuple[str, str], ...] = _NEWEST_FIRST
     if query.from_offset is not None:
         own = GreaterThanOrEqual(term=Reference("_kafka_offset"), value=literal(query.from_offset))
