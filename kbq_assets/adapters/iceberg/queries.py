@@ -165,18 +165,18 @@ def _shortened(rows: pa.Table, longest: int) -> pa.Table:
 
 def _error_row(row: Mapping[str, Any]) -> ErrorRow:
     return ErrorRow(
-        row["_kafka_topic"],
-        row["_kafka_partition"],
-        row["_kafka_offset"],
-        row["_kbq_epoch"],
-        round(row["_kafka_timestamp"].timestamp() * 1000),
-        row["reason"],
-        row["message"],
-        row["schema_id"],
-        row["key"],
-        row["value"],
-        row[_SIZE],
-        tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+        topic=row["_kafka_topic"],
+        partition=row["_kafka_partition"],
+        offset=row["_kafka_offset"],
+        epoch=row["_kbq_epoch"],
+        timestamp_ms=round(row["_kafka_timestamp"].timestamp() * 1000),
+        reason=row["reason"],
+        message=row["message"],
+        schema_id=row["schema_id"],
+        key=row["key"],
+        value=row["value"],
+        value_size=row[_SIZE],
+        headers=tuple((header["key"], header["value"]) for header in row["headers"] or ()),
     )
 
 

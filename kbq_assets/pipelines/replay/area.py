@@ -71,15 +71,15 @@ class ReplayArea:
             run = dataclasses.replace(settings.run, run_records=self.rate * TURN_SECONDS)
             settings = dataclasses.replace(settings, run=run)
         return Deployment(
-            settings,
-            live.clock,
-            ReplaySources(live.settings, live.sources.open_catalog, replay.topic, replay.source),
-            self.adapters.store,
-            self.adapters.load_store,
-            lambda: RangedOffsets(live.offsets, replay),
-            lambda: ShadowWarehouse(live.warehouse, replay),
-            live.examine_staging,
-            live.open_backup,
+            settings=settings,
+            clock=live.clock,
+            sources=ReplaySources(live.settings, live.sources.open_catalog, replay.topic, replay.source),
+            open_store=self.adapters.store,
+            open_load_store=self.adapters.load_store,
+            open_offsets=lambda: RangedOffsets(live.offsets, replay),
+            open_warehouse=lambda: ShadowWarehouse(live.warehouse, replay),
+            examine_staging=live.examine_staging,
+            open_backup=live.open_backup,
         )
 
     @cached_property
