@@ -15,7 +15,7 @@ from kbq_assets.core.extraction import publishing
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.erasure.erasures import Erasures
-from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.cli.conftest import Shell, cycle
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 
@@ -45,11 +45,6 @@ def run(world: FakePlatform) -> Shell:
     shell = Shell(world)
     cycle(shell)
     return shell
-
-
-def cycle(run: Shell) -> None:
-    run.done("extract")
-    run.done("load")
 
 
 def offsets(world: FakePlatform, table: TableReference) -> list[tuple[int, int, int]]:
