@@ -209,15 +209,15 @@ class Parts:
 
         adapters = self.adapters
         return Deployment(
-            adapters.settings,
-            adapters.clock,
-            SourceList(adapters.settings, adapters.catalog),
-            adapters.store,
-            adapters.load_store,
-            adapters.offsets,
-            adapters.warehouse,
-            adapters.examine_staging,
-            adapters.backup,
+            settings=adapters.settings,
+            clock=adapters.clock,
+            sources=SourceList(adapters.settings, adapters.catalog),
+            open_store=adapters.store,
+            open_load_store=adapters.load_store,
+            open_offsets=adapters.offsets,
+            open_warehouse=adapters.warehouse,
+            examine_staging=adapters.examine_staging,
+            open_backup=adapters.backup,
         )
 
     @cached_property

@@ -169,6 +169,18 @@ class ErrorQuery:
     from_offset: int | None = None
     replayed: bool = False
 
+    @property
+    def values(self) -> dict[str, str | int]:
+        """The values that columns of the rows must have."""
+        wanted = {
+            "_kafka_topic": self.topic,
+            "_kafka_partition": self.partition,
+            "_kafka_offset": self.offset,
+            "_kbq_epoch": self.epoch,
+            "reason": self.reason,
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class ErrorRow:

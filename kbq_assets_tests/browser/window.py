@@ -67,9 +67,9 @@ class Window:
 
 
 @contextmanager
-def opened_window(browser: Browser, url: str, width: int = 1280, height: int = 900) -> Iterator[Window]:
+def opened_window(browser: Browser, url: str) -> Iterator[Window]:
     """A window of a person who was never here before."""
-    context = browser.new_context(base_url=url, viewport={"width": width, "height": height})
+    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(LOOK_MS)
     window = Window(context.new_page())
     context.on("request", lambda request: window.note(request.url))

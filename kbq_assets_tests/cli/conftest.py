@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kbq_assets.definitions import command_line
-from kbq_assets_tests.fakes.platform import FakePlatform
+from kbq_assets_tests.fakes.platform import POISON, FakePlatform
 
 
 class Shell:
@@ -42,6 +42,11 @@ class Shell:
         return json.loads(self.done(*args, "--json"))
 
 
+def cycle(run: Shell) -> None:
+    run.done("extract")
+    run.done("load")
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> FakePlatform:
     """A topic of two partitions, empty."""
@@ -52,6 +57,16 @@ def world(tmp_path: Path) -> FakePlatform:
 def run(world: FakePlatform) -> Shell:
     """`kbq` over ``world``."""
     return Shell(world)
+
+
+@pytest.fixture
+def loaded(world: FakePlatform, run: Shell) -> Shell:
+    """Three good records and a bad one in partition 0, all loaded."""
+    world.produce(3)
+    world.produce(value=POISON)
+    run.done("extract")
+    run.done("load")
+    return run
 
 
 @pytest.fixture

@@ -16,16 +16,6 @@ from kbq_assets_tests.fakes.warehouse import Row
 ORDERS, ERRORS = (TableReference("shop", name) for name in ("orders", "kbq_errors"))
 
 
-@pytest.fixture
-def loaded(world: FakePlatform, run: Shell) -> Shell:
-    """Three rows and an error row are loaded."""
-    world.produce(3)
-    world.produce(value=POISON)
-    run.done("extract")
-    run.done("load")
-    return run
-
-
 def cycle(world: FakePlatform, run: Shell, *, produced: int = 2) -> tuple[int, str]:
     """Produce, extract and load; the load's exit code and what it printed."""
     world.produce(produced)

@@ -15,7 +15,7 @@ from kbq_assets.core.extraction import publishing
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.erasure.erasures import Erasures
-from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.cli.conftest import Shell, cycle
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.platform import (
     GOOD,
@@ -55,17 +55,12 @@ def run(world: FakePlatform) -> Shell:
     return shell
 
 
-def cycle(run: Shell) -> None:
-    run.done("extract")
-    run.done("load")
-
-
 def offsets(world: FakePlatform, table: TableReference) -> list[tuple[int, int, int]]:
     return sorted((row.epoch, row.partition, row.offset) for row in world.warehouse.rows(table))
 
 
-def start(run: Shell, *options: str, topic: str = TOPIC) -> str:
-    return run.done("erase", "start", topic, *(options or ("--key", PERSON)), "--yes")
+def start(run: Shell, *options: str) -> str:
+    return run.done("erase", "start", TOPIC, *(options or ("--key", PERSON)), "--yes")
 
 
 def is_whole(run: Shell) -> None:

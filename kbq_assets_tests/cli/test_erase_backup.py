@@ -10,8 +10,8 @@ from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.wire.backup.read import read_chunks
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_erase import ERRORS, ORDERS, PERSON, cycle, is_whole, named, offsets, start
+from kbq_assets_tests.cli.conftest import Shell, cycle
+from kbq_assets_tests.cli.test_erase import ERRORS, ORDERS, PERSON, is_whole, named, offsets, start
 from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, FakePlatform
 
 

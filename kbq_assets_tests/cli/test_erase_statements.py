@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.statements.rules import SQL, StatementRule
 from kbq_assets.definitions import Parts
 from kbq_assets.pipelines.protocol import state
-from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.cli.conftest import Shell, cycle
 from kbq_assets_tests.cli.test_erase import named
 from kbq_assets_tests.fakes.platform import SOURCES, TOPIC, FakePlatform
 
@@ -71,11 +71,6 @@ def opened(tmp_path: Path, load: str) -> tuple[OverDuckDb, Shell]:
     if not load.startswith(("load=upsert", "load=scd2")):
         world.source_topics.write_text(world.source_topics.read_text().replace("tombstones=row ", ""))
     return world, Shell(world)
-
-
-def cycle(run: Shell) -> None:
-    run.done("extract")
-    run.done("load")
 
 
 @pytest.mark.parametrize("load", LOADS)

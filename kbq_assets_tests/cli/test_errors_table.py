@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import cycle, offsets
+from kbq_assets_tests.cli.conftest import Shell, cycle
+from kbq_assets_tests.cli.test_replay import offsets
 from kbq_assets_tests.fakes.platform import SCHEMAS, SOURCES, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 
 SHARED, OWN, ORDERS = (TableReference("shop", name) for name in ("kbq_errors", "kbq_errors__sales", "orders"))

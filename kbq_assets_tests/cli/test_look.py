@@ -21,16 +21,6 @@ TP = TopicPartition(TOPIC, 0)
 HALF_AN_HOUR = 1_800
 
 
-@pytest.fixture
-def loaded(world: FakePlatform, run: Shell) -> Shell:
-    """Three good records and a bad one in partition 0, all loaded."""
-    world.produce(3)
-    world.produce(value=POISON)
-    run.done("extract")
-    run.done("load")
-    return run
-
-
 def refusing(world: FakePlatform, refused: TableReference, error: KbqError) -> Shell:
     """`kbq` over the world's warehouse, in which a table's columns cannot be read."""
 

@@ -10,7 +10,7 @@ from kbq_assets.core.observation.run_totals import EXTRACTION, RunTotals, TopicC
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.cli.conftest import Shell, cycle
 from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, FakePlatform
 
 ORDERS = TableReference("shop", "orders")
@@ -32,11 +32,6 @@ def run(world: FakePlatform) -> Shell:
     shell = Shell(world)
     cycle(shell)
     return shell
-
-
-def cycle(run: Shell) -> None:
-    run.done("extract")
-    run.done("load")
 
 
 def offsets(world: FakePlatform, table: TableReference) -> list[tuple[int, int]]:

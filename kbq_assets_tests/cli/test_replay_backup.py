@@ -11,8 +11,8 @@ import pytest
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import ORDERS, cycle, live_objects, offsets
+from kbq_assets_tests.cli.conftest import Shell, cycle
+from kbq_assets_tests.cli.test_replay import ORDERS, live_objects, offsets
 from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, FakePlatform
 
 RANGE = ("--from", "0:1,1:1", "--until", "0:5,1:2", "--yes")

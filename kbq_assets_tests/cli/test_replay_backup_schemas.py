@@ -13,8 +13,7 @@ from kbq_assets.core.avro.canonical import rabin_fingerprint
 from kbq_assets.core.avro.tree import load_schema, parse
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import cycle
+from kbq_assets_tests.cli.conftest import Shell, cycle
 from kbq_assets_tests.fakes.platform import GOOD, SCHEMAS, SOURCES, TOPIC, FakePlatform
 
 GUID = uuid.UUID("12345678-0000-4000-8000-000000000001")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import ORDERS, cycle, offsets
+from kbq_assets_tests.cli.conftest import Shell, cycle
+from kbq_assets_tests.cli.test_replay import ORDERS, offsets
 from kbq_assets_tests.fakes.faults import Crash, Outcome
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 from kbq_assets_tests.fakes.script import Script

@@ -14,8 +14,8 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import Parts
 from kbq_assets.pipelines.replay import replays
 from kbq_assets.ports.warehouse import Warehouse
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import ORDERS, cycle
+from kbq_assets_tests.cli.conftest import Shell, cycle
+from kbq_assets_tests.cli.test_replay import ORDERS
 from kbq_assets_tests.cli.test_replay_promotion import KEPT, MOVED, SALES, read
 from kbq_assets_tests.cli.test_warehouses import TwoWarehouses
 from kbq_assets_tests.fakes.faults import Crash

@@ -11,8 +11,8 @@ from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import is_shadow
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import ORDERS, cycle, offsets
+from kbq_assets_tests.cli.conftest import Shell, cycle
+from kbq_assets_tests.cli.test_replay import ORDERS, offsets
 from kbq_assets_tests.fakes.faults import Crash, Outcome
 from kbq_assets_tests.fakes.platform import SOURCES, TOPIC, FakePlatform
 from kbq_assets_tests.fakes.replay import FakeReplayTables

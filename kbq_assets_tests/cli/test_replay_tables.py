@@ -10,8 +10,8 @@ from kbq_assets.core.errors import UnsupportedFormat
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import Replay, is_shadow
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import cycle, live_objects, offsets
+from kbq_assets_tests.cli.conftest import Shell, cycle
+from kbq_assets_tests.cli.test_replay import live_objects, offsets
 from kbq_assets_tests.fakes.platform import GOOD, SOURCES, TOPIC, FakePlatform
 
 ONE, TWO, ALL, ERRORS = (TableReference("shop", name) for name in ("to_1", "to_2", "all", "kbq_errors"))

@@ -9,8 +9,8 @@ import pytest
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import Warehouse
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import ORDERS, cycle
+from kbq_assets_tests.cli.conftest import Shell, cycle
+from kbq_assets_tests.cli.test_replay import ORDERS
 from kbq_assets_tests.cli.test_replay_lake import LakeWorld, is_whole
 from kbq_assets_tests.cli.test_replay_promotion import ALL, KEPT, MOVED, SALES
 from kbq_assets_tests.cli.test_replay_warehouses import RANGE, WRONG

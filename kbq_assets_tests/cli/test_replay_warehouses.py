@@ -11,10 +11,10 @@ import pytest
 
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import is_shadow
-from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.cli.conftest import Shell, cycle
 from kbq_assets_tests.cli.test_erase import PERSON, start
 from kbq_assets_tests.cli.test_erase_warehouses import TwoFakes, is_whole, rows
-from kbq_assets_tests.cli.test_replay import ORDERS, cycle
+from kbq_assets_tests.cli.test_replay import ORDERS
 from kbq_assets_tests.cli.test_replay_promotion import ALL, KEPT, MOVED
 from kbq_assets_tests.cli.test_warehouses import BOTH
 from kbq_assets_tests.fakes.faults import Crash, Outcome

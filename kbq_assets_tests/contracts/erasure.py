@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables
 from kbq_assets.ports.warehouse import KafkaRange, Warehouse
-from kbq_assets_tests.contracts.warehouse import SCHEMA, Stage, avro_file, load_job, record
+from kbq_assets_tests.contracts.warehouse import SCHEMA, Stage, avro_file, load_job, record, stage_in
 
 ORDERS, SALES, GONE = (TableReference("shop", name) for name in ("orders", "sales", "nothing"))
 #: Offsets 1 and 2 of partition 0 in epoch 1, offset 2 in epoch 0, and nothing of partition 7.
@@ -25,7 +26,11 @@ def no_tasks() -> Any:
 
 
 class ErasureTablesContract:
-    """Needs fixtures ``warehouse`` and ``stage``."""
+    """Needs a fixture ``warehouse``."""
+
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        return stage_in(tmp_path)
 
     @pytest.fixture
     def erasures(self, warehouse: Warehouse, stage: Stage) -> ErasureTables:

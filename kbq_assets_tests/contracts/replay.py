@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from kbq_assets.ports.replay import (
     RowRange,
 )
 from kbq_assets.ports.warehouse import KafkaRange, Warehouse
-from kbq_assets_tests.contracts.warehouse import SCHEMA, Stage, avro_file, load_job, record
+from kbq_assets_tests.contracts.warehouse import SCHEMA, Stage, avro_file, load_job, record, stage_in
 
 LIVE, REPLAYED, FORMER, GONE = (
     TableReference("shop", name)
@@ -33,13 +34,17 @@ OTHER, NEW, OTHER_FORMER = (
 DAY = date(2022, 1, 8)  # 19,000 days since 1970
 
 
-def rows_in(*ranges: tuple[int, int, int], topic: str = "t", epoch: int = 1) -> RowRange:
+def rows_in(*ranges: tuple[int, int, int]) -> RowRange:
     """Rows of ranges, each a partition with its offsets."""
-    return RowRange(topic, epoch, tuple(OffsetRange(TopicPartition(topic, p), a, b) for p, a, b in ranges))
+    return RowRange("t", 1, tuple(OffsetRange(TopicPartition("t", p), a, b) for p, a, b in ranges))
 
 
 class ReplayTablesContract:
-    """Needs fixtures ``warehouse``, ``replays`` and ``stage``."""
+    """Needs fixtures ``warehouse`` and ``replays``."""
+
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        return stage_in(tmp_path)
 
     @pytest.fixture(autouse=True)
     def _filled(self, warehouse: Warehouse, stage: Stage) -> None:

@@ -100,6 +100,16 @@ def load_job(
     return LoadJob(job_id, project, location, table, uris, schema, {"kbq": "test"})
 
 
+def stage_in(folder: Path) -> Stage:
+    """Writes files into a folder, and returns the URI of each."""
+
+    def write(name: str, data: bytes) -> str:
+        (folder / name).write_bytes(data)
+        return (folder / name).as_uri()
+
+    return write
+
+
 def insert_or_lose(opener: Opener, job: LoadJob) -> bool:
     """Insert a job in a separate process. Returns whether this process inserted it."""
     try:
@@ -125,12 +135,7 @@ class WarehouseFixtures:
     def stage(self, tmp_path: Path) -> Stage:
         folder = tmp_path / "staging of %this% test"  # a URI must quote some of it
         folder.mkdir()
-
-        def write(name: str, data: bytes) -> str:
-            (folder / name).write_bytes(data)
-            return (folder / name).as_uri()
-
-        return write
+        return stage_in(folder)
 
     @pytest.fixture
     def table(self, warehouse: Warehouse) -> TableReference:

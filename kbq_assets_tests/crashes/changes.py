@@ -25,8 +25,8 @@ Last = tuple[int, str | None] | None
 class Changes:
     """A compacted topic. The first changes create every key; then random keys change. Schemas take turns at random."""
 
-    def __init__(self, producers: Producers, keys: int, seed: int = 0) -> None:
-        self._chance = random.Random(seed)
+    def __init__(self, producers: Producers, keys: int) -> None:
+        self._chance = random.Random(0)
         self._servers = producers.broker.bootstrap_servers
         self._keys = keys
         self.topic = producers.broker.create_topic(PARTITIONS, {**COMPACTED, "segment.ms": "1000"})

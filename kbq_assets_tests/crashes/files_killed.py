@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 import sys
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ import duckdb
 from kbq_assets.definitions import parts
 from kbq_assets.extras.filebatches.open import open_file_batches
 from kbq_assets.pipelines.filebatches.runner import FileBatches
-from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort, in_child
 
 CSV = {"sourceFormat": "CSV", "autodetect": True, "skipLeadingRows": 1}
 EXTERNAL = {"sourceFormat": "CSV", "autodetect": True, "csvOptions": {"skipLeadingRows": 1}}
@@ -70,20 +67,6 @@ def opened(home: Path, probe: Probe | None = None) -> FileBatches:
     duckdb.connect = lambda *args, **options: ProbedConnection(connect(*args, **options), probe)  # type: ignore[assignment]
     store: Any = ProbedPort(found.ports.store, "store", probe)
     return FileBatches(dataclasses.replace(found.ports, store=store))
-
-
-def in_child(action: Callable[[], None]) -> int:
-    """The exit code of a process that does it, or the negative number of the signal that killed it."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            action()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def prepare(home: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,20 @@ _WRITES = (
 _LOCAL = ("uri", "now_ms")
 #: Statements that change nothing.
 _QUIET = ("SET", "SELECT", "ATTACH", "USE")
+
+
+def in_child(action: Callable[[], None]) -> int:
+    """The exit code of a process that does it, or the negative number of the signal that killed it."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            action()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 class Point(NamedTuple):

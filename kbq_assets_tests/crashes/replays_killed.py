@@ -10,11 +10,9 @@ upserts, records without a value were skipped, and delete their keys now.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
-import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -51,7 +49,7 @@ from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets.wire.warm import warm_up
 from kbq_assets_tests.contracts.erasure import no_tasks
-from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort, in_child
 from kbq_assets_tests.fakes.platform import GOOD, SOURCES, TOPIC, FakePlatform
 
 
@@ -242,20 +240,6 @@ def check(home: Path, case: Case) -> None:
     assert (verified.damages, verified.records) == ((), _BEFORE + _SINCE), verified
     left = [entry.path for entry in area.list(f"{NAMES}{TOPIC}/")]
     assert verified.files == len(left) == 1, left
-
-
-def in_child(action: Callable[[], None]) -> int:
-    """The exit code of a process that does it, or the negative number of the signal that killed it."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            action()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def copy(fresh: Path, home: Path) -> None:

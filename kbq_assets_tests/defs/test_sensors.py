@@ -44,11 +44,11 @@ def reason(result: dg.SensorResult) -> str:
     return result.skip_reason.skip_message or ""
 
 
-def add_run(
-    instance: dg.DagsterInstance, status: dg.DagsterRunStatus, tags: dict[str, str], job: str = "a_job"
-) -> None:
+def add_run(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, tags: dict[str, str]) -> None:
     """A run as the daemon would see it."""
-    instance.add_run(dg.DagsterRun(job_name=job, status=status, tags=tags, remote_job_origin=origin(job)))
+    instance.add_run(
+        dg.DagsterRun(job_name="a_job", status=status, tags=tags, remote_job_origin=origin("a_job"))
+    )
 
 
 def origin(job: str) -> RemoteJobOrigin:

@@ -69,8 +69,8 @@ class DeafEngine(InProcessEngine):
     """A cluster that provides no executor: submitted tasks never start, while the clock advances. It complains after
     half a minute. ``submitted`` has all submitted units, even after they were canceled."""
 
-    def __init__(self, ports: WorkerPorts, clock: FakeClock, *, slots: int = 2) -> None:
-        super().__init__(ports, slots=slots)
+    def __init__(self, ports: WorkerPorts, clock: FakeClock) -> None:
+        super().__init__(ports, slots=2)
         self._clock = clock
         self._since = clock.monotonic()
         self.submitted: list[tuple[Unit, ...]] = []

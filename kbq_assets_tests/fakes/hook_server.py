@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
+
+from kbq_assets_tests.fakes.serving import QuietHandler, serving
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class HookServer:
 def hook_server() -> Iterator[HookServer]:
     """Serve until left."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status, headers = served.take(
@@ -54,16 +54,7 @@ def hook_server() -> Iterator[HookServer]:
             self.end_headers()
             self.wfile.write(b"ok")
 
-        def log_message(self, format: str, *arguments: Any) -> None:
-            pass
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     served = HookServer(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with serving(server):
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

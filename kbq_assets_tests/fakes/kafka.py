@@ -79,11 +79,10 @@ class FakeKafka:
         *,
         chunk_records: int = 500,
         faults: Callable[[Call], Outcome] | None = None,
-        cluster: str = "fake",
     ) -> None:
         self.chunk_records = chunk_records
         self.faults = faults
-        self.cluster = cluster
+        self.cluster = "fake"
         self.advertised: list[tuple[str, int]] = []
         self.down = False
         self.leaderless: set[TopicPartition] = set()

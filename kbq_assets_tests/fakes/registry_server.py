@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from kbq_assets_tests.fakes.serving import QuietHandler, serving
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def registry_server(
 ) -> Iterator[RegistryServer]:
     """Serve until left."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             _send(self, served.answer(self.path, self.headers.get("Authorization", "")))
 
@@ -71,22 +72,13 @@ def registry_server(
             self.rfile.read(int(self.headers["Content-Length"]))
             self.do_GET()
 
-        def log_message(self, format: str, *arguments: Any) -> None:
-            pass
-
     server = _Server(("127.0.0.1", 0), Handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     scheme = "http" if tls is None else "https"
     served = RegistryServer(f"{scheme}://127.0.0.1:{server.server_port}", answers or {})
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with serving(server):
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Server(ThreadingHTTPServer):

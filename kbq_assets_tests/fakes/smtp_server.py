@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import socketserver
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from kbq_assets_tests.fakes.serving import serving
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,8 @@ def smtp_server(context: ssl.SSLContext | None = None, *, tls_at_once: bool = Fa
 
     server = Server(("127.0.0.1", 0), Handler)
     served = SmtpServer(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with serving(server):
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _address(line: str) -> str:

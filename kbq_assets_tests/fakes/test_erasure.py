@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets_tests.contracts.erasure import ErasureTablesContract
-from kbq_assets_tests.contracts.warehouse import Stage
 from kbq_assets_tests.fakes.test_warehouse import Files, path_of
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 
@@ -17,11 +14,3 @@ class TestFakeErasureTables(ErasureTablesContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, keep_records=True)
-
-    @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        def write(name: str, data: bytes) -> str:
-            (tmp_path / name).write_bytes(data)
-            return (tmp_path / name).as_uri()
-
-        return write

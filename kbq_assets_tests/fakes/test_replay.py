@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kbq_assets.ports.object_store import ObjectStore
@@ -11,7 +9,6 @@ from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets_tests.contracts.object_store import ObjectStoreContract
 from kbq_assets_tests.contracts.replay import ReplayTablesContract
-from kbq_assets_tests.contracts.warehouse import Stage
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.replay import FakeReplayTables, StoreBelow
 from kbq_assets_tests.fakes.test_warehouse import Files, path_of
@@ -26,14 +23,6 @@ class TestFakeReplayTables(ReplayTablesContract):
     @pytest.fixture
     def replays(self, warehouse: FakeWarehouse) -> ReplayTables:
         return FakeReplayTables(warehouse)
-
-    @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        def write(name: str, data: bytes) -> str:
-            (tmp_path / name).write_bytes(data)
-            return (tmp_path / name).as_uri()
-
-        return write
 
 
 class TestFakeLakeTables(TestFakeReplayTables):

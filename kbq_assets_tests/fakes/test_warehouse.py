@@ -27,6 +27,7 @@ from kbq_assets_tests.contracts.warehouse import (
     avro_file,
     load_job,
     records,
+    stage_in,
 )
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
@@ -85,11 +86,7 @@ class TestFakeLake(SteppedErrorReplaysContract, WarehouseContract):
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    def write(name: str, data: bytes) -> str:
-        (tmp_path / name).write_bytes(data)
-        return (tmp_path / name).as_uri()
-
-    return write
+    return stage_in(tmp_path)
 
 
 @pytest.fixture

@@ -14,16 +14,15 @@ from kbq_assets.ports.registry import LatestSchema
 
 
 class FakeTopicAdmin:
-    """The `TopicAdmin` port. A new topic has ``default_partitions`` partitions unless it names a number."""
+    """The `TopicAdmin` port. A new topic has one partition unless it names a number."""
 
-    def __init__(self, default_partitions: int = 1) -> None:
+    def __init__(self) -> None:
         self.live: dict[str, LiveTopic] = {}
         self.acls: set[Acl] = set()
         #: Why there are no ACLs, as a broker without an authorizer would say.
         self.problem = ""
         #: Settings of topics that do not set them.
         self.defaults = {"cleanup.policy": "delete"}
-        self._default_partitions = default_partitions
 
     def topics(self) -> Mapping[str, LiveTopic]:
         return {name: replace(topic, defaults=self.defaults) for name, topic in self.live.items()}
@@ -38,7 +37,7 @@ class FakeTopicAdmin:
                 raise Refused(f"{change}: {self.problem}", next_step="give the broker an authorizer")
             self.acls |= set(change.acls)
         elif isinstance(change, CreateTopic):
-            partitions = change.partitions if change.partitions > 0 else self._default_partitions
+            partitions = change.partitions if change.partitions > 0 else 1
             created = LiveTopic(partitions, max(1, change.replication), dict(change.config))
             self.live.setdefault(change.topic, created)
         elif found is None:

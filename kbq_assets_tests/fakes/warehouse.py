@@ -144,12 +144,10 @@ class FakeWarehouse:
         auto_run: bool = True,
         keep_records: bool = False,
         faults: Callable[[Call], Outcome] | None = None,
-        project: str = "local",
-        location: str = "local",
         one_transaction: bool = True,
     ) -> None:
-        self.project = project
-        self.location = location
+        self.project = "local"
+        self.location = "local"
         self.limits = LoadLimits()
         self.verifies = False
         self.compares = True

@@ -138,13 +138,13 @@ class LoadWorld:
             self.load(self.ports(lambda port, name: ProbedPort(port, name, death)))
             assert point is None, f"{point} is no point of this run: {death.passed}"
 
-    def converge(self, runs: int = 6) -> None:
+    def converge(self) -> None:
         """Fresh loaders, until none has anything to do but for what an operator must decide."""
-        for _ in range(runs):
+        for _ in range(6):
             report = self.load()
             if {t.state for t in report.tables} <= {"idle", "parked"} and not report.rows:
                 return
-        raise AssertionError(f"{runs} loaders leave something to do: {report}")
+        raise AssertionError(f"6 loaders leave something to do: {report}")
 
     def sweep(self) -> None:
         """What an extraction does next: loaded windows leave the commit, and unneeded files are deleted."""

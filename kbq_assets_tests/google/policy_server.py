@@ -5,9 +5,11 @@ Like Google, it refuses requests of old versions for policies with conditions, a
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from kbq_assets_tests.fakes.serving import QuietHandler
 
 DATASET, TABLE, BUCKET = (
     "/projects/p/datasets/shop",
@@ -37,14 +39,14 @@ class PolicyServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: PolicyServer
 
     def do_GET(self) -> None:
         path, query = self._asked()
         if path == BUCKET:
             access = {"uniformBucketLevelAccess": {"enabled": self.server.uniform}}
-            self._answer(200, {"name": "b", "iamConfiguration": access})
+            self.respond(200, {"name": "b", "iamConfiguration": access})
         else:
             self._show(
                 path.removesuffix("/iam"),
@@ -72,32 +74,32 @@ class _Handler(BaseHTTPRequestHandler):
     def _show(self, place: str, version: object) -> None:
         found = self.server.documents.get(place)
         if found is None:
-            self._answer(404, _error(404, "notFound"))
+            self.respond(404, _error(404, "notFound"))
         elif str(version) != "3":
-            self._answer(400, _error(400, "invalid"))
+            self.respond(400, _error(400, "invalid"))
         else:
             shown = dict(found)
             # Before the answer: a client that has it may change the policy at once, on another connection.
             if self.server.rivals:
                 self.server.rivals -= 1
                 found["etag"] += "'"
-            self._answer(200, shown)
+            self.respond(200, shown)
 
     def _change(self, place: str, etag: str, changes: dict[str, Any], stale: int) -> None:
         found = self.server.documents.get(place)
         if found is None:
-            self._answer(404, _error(404, "notFound"))
+            self.respond(404, _error(404, "notFound"))
             return
         if etag != found["etag"]:
-            self._answer(stale, _error(stale, "conditionNotMet"))
+            self.respond(stale, _error(stale, "conditionNotMet"))
             return
         self.server.changes += 1
         found.update(changes, etag=etag + "+")
         if self.server.lost:
             self.server.lost -= 1
-            self._answer(503, _error(503, "backendError"))
+            self.respond(503, _error(503, "backendError"))
         else:
-            self._answer(200, found)
+            self.respond(200, found)
 
     def _asked(self) -> tuple[str, dict[str, str]]:
         url = urlsplit(self.path)
@@ -106,17 +108,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         return found
-
-    def _answer(self, status: int, document: dict[str, Any]) -> None:
-        data = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None:
-        pass
 
 
 def _error(status: int, reason: str) -> dict[str, Any]:

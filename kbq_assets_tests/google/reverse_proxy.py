@@ -145,13 +145,13 @@ class Upstream:
 class Proxy:
     """Serves a judge. ``requests`` are all requests in the order of their arrival."""
 
-    def __init__(self, judge: Judge, port: int = 0) -> None:
+    def __init__(self, judge: Judge) -> None:
         self.judge, self.faults = judge, Faults()
         self.requests: list[Request] = []
         #: Told of every request on its arrival, before any fault strikes it and before it is answered.
         self.watchers: list[Callable[[Request], None]] = []
         self.down = False  # every request is hung up on: the server is dead
-        self._server = _Server(("127.0.0.1", port), _Handler)
+        self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.proxy = self
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)

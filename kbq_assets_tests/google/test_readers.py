@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.ports.readers import Readers
 from kbq_assets_tests.adapters.gcs.cloud import NO_PAUSES, anonymous_client
 from kbq_assets_tests.contracts.readers import ANA, BI, COPIES, ORDERS, SALES, SHOP, ReadersContract
+from kbq_assets_tests.fakes.serving import serving
 from kbq_assets_tests.google.policy_server import BUCKET, DATASET, TABLE, PolicyServer
 
 PLACES = [SHOP, ORDERS, COPIES]
@@ -44,12 +44,9 @@ class GoogleReaders:
 
 @pytest.fixture
 def server() -> Iterator[PolicyServer]:
-    with PolicyServer() as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    server = PolicyServer()
+    with serving(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -134,9 +134,9 @@ def demo_home(name: str, settings: Mapping[str, str]) -> Iterator[Demo]:
             shutil.rmtree(home)
 
 
-def wait_until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, pause: float = 1) -> None:
+def wait_until(condition: Callable[[], object], pause: float = 1) -> None:
     """Look every ``pause`` seconds."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(pause)

@@ -17,8 +17,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import Parts
 from kbq_assets.ports.warehouse import ErrorRow
 from kbq_assets.worker.adapters import open_store
-from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.cli.test_replay import cycle
+from kbq_assets_tests.cli.conftest import Shell, cycle
 from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, FakePlatform
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 

@@ -126,10 +126,9 @@ class World:
         options: str = "dataset=shop table=orders",
         *,
         partitions: int = 1,
-        config: Mapping[str, str] | None = None,
     ) -> TopicPartition:
         """Create a topic, list it, return its first partition."""
-        topic = self.broker.create_topic(partitions, config)
+        topic = self.broker.create_topic(partitions)
         self.sources += f"{topic} {options}\n"
         return TopicPartition(topic, 0)
 

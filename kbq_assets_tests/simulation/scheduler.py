@@ -94,9 +94,9 @@ class Scheduler:
             return Outcome.OK
         return self.random.choice(WRITE_FAULTS if process.waiting.writes else READ_FAULTS)
 
-    def run_to_end(self, limit: int = 100_000) -> None:
+    def run_to_end(self) -> None:
         """Run everything that is left. Raises AssertionError when it does not end."""
-        for _ in range(limit):
+        for _ in range(100_000):
             if not self.step():
                 return
-        raise AssertionError(f"processes still run after {limit} steps: {[p.name for p in self.processes]}")
+        raise AssertionError(f"processes still run after 100,000 steps: {[p.name for p in self.processes]}")

@@ -78,13 +78,11 @@ def read_rows(data: bytes) -> list[dict[str, Any]]:
     return [row for row in fastavro.reader(io.BytesIO(data)) if isinstance(row, dict)]
 
 
-def resolver(
-    routes: Mapping[int, StagedSchema], table: str = TABLE
-) -> Callable[[int], Route | RejectedSchema]:
+def resolver(routes: Mapping[int, StagedSchema]) -> Callable[[int], Route | RejectedSchema]:
     def resolve(schema_id: int) -> Route | RejectedSchema:
         if schema_id not in routes:
             return RejectedSchema(Reason.UNKNOWN_SCHEMA, f"the registry has no schema {schema_id}")
-        return Route(table, routes[schema_id])
+        return Route(TABLE, routes[schema_id])
 
     return resolve
 

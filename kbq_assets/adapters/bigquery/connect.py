@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from google.cloud import bigquery
-from requests.adapters import HTTPAdapter
-from urllib3.util import Retry
 
 from kbq_assets.adapters.bigquery.warehouse import BigQueryWarehouse
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
+from kbq_assets.adapters.google.sessions import send_once
 from kbq_assets.core.config.locations import parse_bigquery
 
 #: Connections kept open, since tables load in parallel. Further connections close after their call.
@@ -42,18 +41,6 @@ def open_client(url: str, access: GoogleAccess, client: bigquery.Client | None =
             location=place.location,
             client_options={"api_endpoint": access.endpoint} if access.endpoint else None,
         )
-    _send_once(client)
+    # A repeated insert would report its own job as a duplicate.
+    send_once(client._http, _CONNECTIONS)
     return client
-
-
-def _send_once(client: bigquery.Client) -> None:
-    """Mount adapters that never repeat a request: a repeated insert would report its own job as a duplicate.
-
-    An adapter of another class, such as one with a client certificate, keeps its connection pool.
-    """
-    for scheme in ("http://", "https://"):
-        mounted = client._http.get_adapter(scheme)
-        if type(mounted) is HTTPAdapter:
-            client._http.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
-        elif isinstance(mounted, HTTPAdapter):
-            mounted.max_retries = Retry(0, read=False)

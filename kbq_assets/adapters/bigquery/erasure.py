@@ -16,7 +16,7 @@ from kbq_assets.adapters.bigquery import load_jobs
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_query
 from kbq_assets.adapters.bigquery.queries import Query, all_partitions, loaded_rows, name_of
 from kbq_assets.adapters.bigquery.session import Session
-from kbq_assets.core.erasure.offset_sets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
+from kbq_assets.core.erasure.offset_sets import POSITIONS, RowPlaces, offsets_of, positions_in
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import OpenRewriter
@@ -110,12 +110,7 @@ class BigQueryErasureTables:
 def _parameters(
     rows: RowPlaces,
 ) -> tuple[bigquery.ScalarQueryParameter | bigquery.ArrayQueryParameter, ...]:
-    places = [
-        f"{partition}/{epoch}/{offset}"
-        for partition, epoch, offsets in rows.places
-        for first, until in pairs(offsets)
-        for offset in range(first, until)
-    ]
+    places = [f"{partition}/{epoch}/{offset}" for partition, epoch, offset in rows.single()]
     if len(places) > _MOST_PLACES:
         raise Refused(
             f"{len(places):,} rows at once are too many for one request to BigQuery",

@@ -80,15 +80,15 @@ def load_configuration(job: LoadJob, timeout_ms: int = JOB_TIMEOUT_MS) -> bigque
 def status_of(job_id: str, job: Any) -> JobStatus:
     load, query = isinstance(job, bigquery.LoadJob), isinstance(job, bigquery.QueryJob)
     return JobStatus(
-        job_id,
-        job.state or "PENDING",
-        _source_uris(job),
-        int(job.output_rows or 0) if load else 0,
-        job_error(job.error_result, job.errors) if job.error_result else None,
-        round(job.created.timestamp() * 1000) if job.created else 0,
-        job.labels.get(STATEMENT, "") if query else "",
-        int(job.total_bytes_billed or 0) if query else 0,
-        _changed_rows(job) if query else -1,
+        job_id=job_id,
+        state=job.state or "PENDING",
+        source_uris=_source_uris(job),
+        output_rows=int(job.output_rows or 0) if load else 0,
+        error=job_error(job.error_result, job.errors) if job.error_result else None,
+        created_ms=round(job.created.timestamp() * 1000) if job.created else 0,
+        statement=job.labels.get(STATEMENT, "") if query else "",
+        bytes_billed=int(job.total_bytes_billed or 0) if query else 0,
+        changed_rows=_changed_rows(job) if query else -1,
     )
 
 

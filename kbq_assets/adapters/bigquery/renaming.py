@@ -34,12 +34,13 @@ def value_of(path: str, target: Column, source: Column, depth: int = 0) -> str:
     repeated = target.mode == "REPEATED"
     inner = f"e{depth}" if repeated else path
     known = {field.name.lower(): field for field in source.fields}
-    fields = ", ".join(
-        f"{value_of(f'{inner}.{BIGQUERY.quoted(found.name)}', field, found, depth + 1) if found else nothing(field)}"
-        f" AS {BIGQUERY.quoted(field.name)}"
-        for field in target.fields
-        for found in (known.get(field.name.lower()),)
-    )
+    members = []
+    for field in target.fields:
+        value = nothing(field)
+        if (found := known.get(field.name.lower())) is not None:
+            value = value_of(f"{inner}.{BIGQUERY.quoted(found.name)}", field, found, depth + 1)
+        members.append(f"{value} AS {BIGQUERY.quoted(field.name)}")
+    fields = ", ".join(members)
     if repeated:
         at = f"o{depth}"
         return f"ARRAY(SELECT AS STRUCT {fields} FROM UNNEST({path}) AS {inner} WITH OFFSET AS {at} ORDER BY {at})"

@@ -11,7 +11,7 @@ import duckdb
 from kbq_assets.adapters.duckdb import load_jobs, schema
 from kbq_assets.adapters.duckdb.errors_replay import loaded
 from kbq_assets.adapters.duckdb.types import quoted
-from kbq_assets.core.erasure.offset_sets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
+from kbq_assets.core.erasure.offset_sets import POSITIONS, RowPlaces, offsets_of, positions_in
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob
@@ -69,13 +69,9 @@ class DuckDbErasureTables:
 
 
 def _values(rows: RowPlaces) -> list[object]:
-    singles = [
-        (partition, epoch, offset)
-        for partition, epoch, offsets in rows.places
-        for first, until in pairs(offsets)
-        for offset in range(first, until)
-    ]
-    return [rows.topic, *([single[i] for single in singles] for i in range(3))]
+    """The topic, and the partitions, epochs and offsets of the rows as columns."""
+    single = list(rows.single())
+    return [rows.topic, *([row[i] for row in single] for i in range(3))]
 
 
 def _positions(

@@ -79,17 +79,9 @@ def read_error_rows(
     table does not exist."""
     if not schema.is_there(connection, table):
         return ()
-    wanted = {
-        "_kafka_topic": query.topic,
-        "_kafka_partition": query.partition,
-        "_kafka_offset": query.offset,
-        "_kbq_epoch": query.epoch,
-        "reason": query.reason,
-    }
-    filters = {name: value for name, value in wanted.items() if value is not None}
-    where = [f"{name} = ${name}" for name in filters]
+    where = [f"{name} = ${name}" for name in query.values]
     order = _NEWEST
-    values: dict[str, Any] = {**filters, "bytes": query.value_bytes, "limit": query.limit}
+    values: dict[str, Any] = {**query.values, "bytes": query.value_bytes, "limit": query.limit}
     if query.from_offset is not None:
         where.append("_kafka_offset >= $from_offset")
         order, values["from_offset"] = "_kafka_offset", query.from_offset

@@ -12,11 +12,10 @@ from urllib.parse import quote
 
 import requests
 from google.cloud.storage import Client
-from requests.adapters import HTTPAdapter
-from urllib3.util import Retry
 
 from kbq_assets.adapters.gcs.errors import NO_ANSWER, Intent, interruption, refusal
 from kbq_assets.adapters.google.auth import UNREADABLE
+from kbq_assets.adapters.google.sessions import send_once
 from kbq_assets.core.errors import PreconditionFailed, TransientError, UnknownOutcome
 
 #: Connections kept open, one per thread that shares a store.
@@ -52,13 +51,7 @@ class Calls:
     def __init__(self, client: Client, pauses: Sequence[float] = PAUSES) -> None:
         # The library has no public access to its session, but documents this one for the size of the pool.
         self._session: requests.Session = client._http
-        for scheme in ("https://", "http://"):
-            # An adapter with a client certificate keeps its connections. No adapter may retry on its own.
-            mounted = self._session.get_adapter(scheme)
-            if type(mounted) is HTTPAdapter:
-                self._session.mount(scheme, HTTPAdapter(pool_maxsize=POOL))
-            elif isinstance(mounted, HTTPAdapter):
-                mounted.max_retries = Retry(0, read=False)
+        send_once(self._session, POOL)
         self.endpoint = str(client.api_endpoint).rstrip("/")
         # Read proxies and certificate authorities from the environment once: reading them per request costs a third
         # more CPU. This also prevents a .netrc from replacing the token.

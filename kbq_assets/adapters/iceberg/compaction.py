@@ -110,16 +110,16 @@ def _view(stored: Table, table: TableReference) -> LakeView:
         if entry.data_file.spec_id in known
     )
     return LakeView(
-        table,
-        snapshot.snapshot_id if snapshot else 0,
-        _layout(stored),
-        job_records.last_of(stored.properties, SERIES) + 1,
-        tuple(sorted(files, key=lambda file: file.path)),
-        policy_of(stored.properties, table),
-        int(stored.properties.get(COMPLETE_HOUR, 0)),
-        "another program deleted rows with delete files" if deletes else "",
-        stored.metadata_location,
-        coarse is not None,
+        table=table,
+        snapshot=snapshot.snapshot_id if snapshot else 0,
+        layout=_layout(stored),
+        number=job_records.last_of(stored.properties, SERIES) + 1,
+        files=tuple(sorted(files, key=lambda file: file.path)),
+        policy=policy_of(stored.properties, table),
+        complete_until=int(stored.properties.get(COMPLETE_HOUR, 0)),
+        left_alone="another program deleted rows with delete files" if deletes else "",
+        metadata=stored.metadata_location,
+        has_hours=coarse is not None,
     )
 
 
@@ -151,13 +151,13 @@ def _file(stored: Table, file: DataFile, added_ms: int) -> LakeFile:
     if not hours and days and days[0] is not None:
         hours = [days[0] * 24 + 23]
     return LakeFile(
-        file.file_path,
-        file.file_size_in_bytes,
-        file.record_count,
-        repr(values),
-        added_ms,
-        next(iter(hours), None),
-        next(iter(days), None),
+        path=file.file_path,
+        bytes=file.file_size_in_bytes,
+        rows=file.record_count,
+        partition=repr(values),
+        added_ms=added_ms,
+        hour=next(iter(hours), None),
+        day=next(iter(days), None),
         coarse=file.spec_id != stored.metadata.default_spec_id,
     )
 

@@ -139,14 +139,7 @@ def rows_of_others(table: Table, files: pa.Table) -> pa.Table:
 def error_rows(table: Table, query: ErrorQuery) -> tuple[ErrorRow, ...]:
     """Rows of an error table: newest first, or by offset if the query has ``from_offset``. Keeps only the requested
     number of rows in memory, with values cut to the requested size."""
-    wanted = {
-        "_kafka_topic": query.topic,
-        "_kafka_partition": query.partition,
-        "_kafka_offset": query.offset,
-        "_kbq_epoch": query.epoch,
-        "reason": query.reason,
-    }
-    where = _equal({name: value for name, value in wanted.items() if value is not None})
+    where = _equal(query.values)
     order: tuple[tuple[str, str], ...] = _NEWEST_FIRST
     if query.from_offset is not None:
         own = GreaterThanOrEqual(term=Reference("_kafka_offset"), value=literal(query.from_offset))
@@ -172,18 +165,18 @@ def _shortened(rows: pa.Table, longest: int) -> pa.Table:
 
 def _error_row(row: Mapping[str, Any]) -> ErrorRow:
     return ErrorRow(
-        row["_kafka_topic"],
-        row["_kafka_partition"],
-        row["_kafka_offset"],
-        row["_kbq_epoch"],
-        round(row["_kafka_timestamp"].timestamp() * 1000),
-        row["reason"],
-        row["message"],
-        row["schema_id"],
-        row["key"],
-        row["value"],
-        row[_SIZE],
-        tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+        topic=row["_kafka_topic"],
+        partition=row["_kafka_partition"],
+        offset=row["_kafka_offset"],
+        epoch=row["_kbq_epoch"],
+        timestamp_ms=round(row["_kafka_timestamp"].timestamp() * 1000),
+        reason=row["reason"],
+        message=row["message"],
+        schema_id=row["schema_id"],
+        key=row["key"],
+        value=row["value"],
+        value_size=row[_SIZE],
+        headers=tuple((header["key"], header["value"]) for header in row["headers"] or ()),
     )
 
 

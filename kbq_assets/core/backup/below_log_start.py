@@ -43,13 +43,13 @@ def unit_of(
     """The unit that reads a partition of the tables from its position to the end of the copies."""
     state = commit.partitions[partition]
     return Unit(
-        OffsetRange(commit.topic_partition(partition), state.next, copies.until),
-        commit.epoch,
-        settings,
-        state.leader_epoch,
-        state.epoch_known_until,
-        state.accept_errors_until,
-        limits.of_topic(settings),
+        range=OffsetRange(commit.topic_partition(partition), state.next, copies.until),
+        epoch=commit.epoch,
+        settings=settings,
+        leader_epoch=state.leader_epoch,
+        epoch_until=state.epoch_known_until,
+        accept_errors_until=state.accept_errors_until,
+        limits=limits.of_topic(settings),
         alone=state.deaths > 0,
         copies=copies,
     )

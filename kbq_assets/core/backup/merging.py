@@ -64,14 +64,14 @@ class MergeRun:
         ]
         newest = [window.newest_ms for window in with_rows]
         return Window(
-            self.windows[0].first,
-            last.until,
-            sum((window.counts for window in self.windows), Counts()),
-            (whole,),
-            known[-1].leader_epoch,
-            known[-1].epoch_until,
-            max(newest) if newest and all(newest) else 0,
-            written_ms,
+            first=self.windows[0].first,
+            until=last.until,
+            counts=sum((window.counts for window in self.windows), Counts()),
+            files=(whole,),
+            leader_epoch=known[-1].leader_epoch,
+            epoch_until=known[-1].epoch_until,
+            newest_ms=max(newest) if newest and all(newest) else 0,
+            written_ms=written_ms,
         )
 
 

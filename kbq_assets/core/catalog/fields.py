@@ -1,6 +1,6 @@
 """The keys of an entry: one table for validation, for the JSON Schema that editors use, and for the documentation.
 
-core/topics/options.py declares the options of a topic, with their places here.
+The modules core/topics/*options.py declare the options of a topic, with their places here.
 """
 
 from __future__ import annotations

@@ -21,6 +21,12 @@ class RowPlaces:
     topic: str
     places: tuple[tuple[int, int, Offsets], ...]
 
+    def single(self) -> Iterator[tuple[int, int, int]]:
+        """Partition, epoch and offset of each row."""
+        for partition, epoch, offsets in self.places:
+            for offset in each_of(offsets):
+                yield partition, epoch, offset
+
 
 #: The columns with the position of a row and, in an upsert's table of deleted keys, of the record that deleted a key.
 POSITIONS = (
@@ -57,6 +63,11 @@ def united(*sets: Offsets) -> Offsets:
 
 def pairs(offsets: Offsets) -> Iterator[tuple[int, int]]:
     return zip(offsets[::2], offsets[1::2], strict=True)
+
+
+def each_of(offsets: Offsets) -> Iterator[int]:
+    for first, until in pairs(offsets):
+        yield from range(first, until)
 
 
 def size(offsets: Offsets) -> int:

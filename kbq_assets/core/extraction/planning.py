@@ -333,13 +333,13 @@ def _plan_partition(
     if state.stop is not None and first < state.stop.until:
         last = min(last, state.stop.until)  # a try reads the stopped range; the next run reads the rest
     unit = Unit(
-        OffsetRange(tp, first, last),
-        commit.epoch,
-        settings,
-        state.leader_epoch if has_epoch else broker.leader_epoch,
-        -1 if is_gone else known_until,
-        state.accept_errors_until,
-        draft.limits.of_topic(settings),
+        range=OffsetRange(tp, first, last),
+        epoch=commit.epoch,
+        settings=settings,
+        leader_epoch=state.leader_epoch if has_epoch else broker.leader_epoch,
+        epoch_until=-1 if is_gone else known_until,
+        accept_errors_until=state.accept_errors_until,
+        limits=draft.limits.of_topic(settings),
         alone=state.deaths > 0,
     )
     averages, is_known = Averages.of(state.totals, usual), state.totals.positions > 0

@@ -239,14 +239,14 @@ def fail(
     """Record that the job failed, so nothing of the batch was applied. A transient error is retried."""
     again = transient and running.begin.tries < MOST_TRIES
     failed = FailedFileBatch(
-        running.path,
-        running.generation,
-        error[:_MOST_TEXT],
-        running.job_id,
-        now_ms,
-        running.ordered,
-        running.begin.tries,
-        now_ms + FIRST_PAUSE_MS * 2 ** (running.begin.tries - 1) if again else 0,
+        path=running.path,
+        generation=running.generation,
+        error=error[:_MOST_TEXT],
+        job_id=running.job_id,
+        at_ms=now_ms,
+        ordered=running.ordered,
+        tries=running.begin.tries,
+        retry_at_ms=now_ms + FIRST_PAUSE_MS * 2 ** (running.begin.tries - 1) if again else 0,
     )
     return dataclasses.replace(_without(state, running), failed=(*state.failed, failed))
 

@@ -130,10 +130,9 @@ class IncompatibleColumn(ConfigurationError):
 
 def columns_of(schema: str) -> tuple[Column, ...]:
     """The columns of an Avro record schema. Raises EncodingError if a type fits no warehouse column."""
-    return (_columns_of if len(schema) <= _MOST_KEPT else _columns_of.__wrapped__)(schema)
+    return _kept_columns_of(schema) if len(schema) <= _MOST_KEPT else _columns_of(schema)
 
 
-@lru_cache(maxsize=128)
 def _columns_of(schema: str) -> tuple[Column, ...]:
     root = avro.parse(avro.load_schema(schema))
     if not isinstance(root, avro.RecordType):
@@ -142,6 +141,9 @@ def _columns_of(schema: str) -> tuple[Column, ...]:
     if (count := _check_names(columns, "")) > MAX_COLUMNS:
         raise _too_many(str(count))
     return columns
+
+
+_kept_columns_of = lru_cache(maxsize=128)(_columns_of)
 
 
 def _check_names(columns: Iterable[Column], prefix: str) -> int:
@@ -250,11 +252,9 @@ class _Columns(ColumnVisitor[Column | None]):
         self._count = 0
 
     def primitive(self, node: avro.Primitive) -> Column | None:
-        return (
-            None
-            if node.kind == "null"
-            else _tagged(Column("", _scalar(node.kind, node), "REQUIRED", digits=_numeric_digits(node)), node)
-        )
+        if node.kind == "null":
+            return None
+        return _tagged(Column("", _scalar(node.kind, node), "REQUIRED", digits=_numeric_digits(node)), node)
 
     def fixed(self, node: avro.Fixed) -> Column:
         return _tagged(Column("", _scalar("fixed", node), "REQUIRED", digits=_numeric_digits(node)), node)

@@ -63,7 +63,7 @@ def retry(state: TableState, entry: AuditEntry) -> TableState:
     """Load the failed batch again. Raises Refused if none failed."""
     failed = _failed(state)
     entry = dataclasses.replace(entry, action="retry", batch=failed.number)
-    return _audited(table_state.unpark(state), entry)
+    return note(table_state.unpark(state), entry)
 
 
 def skip(state: TableState, batch: int, entry: AuditEntry) -> TableState:
@@ -82,7 +82,7 @@ def skip(state: TableState, batch: int, entry: AuditEntry) -> TableState:
     skipped = dataclasses.replace(
         state, marks=marks, quarantined=(*state.quarantined, *given_up), order=state.order.with_settled()
     )
-    return _audited(table_state.unpark(skipped), entry)
+    return note(table_state.unpark(skipped), entry)
 
 
 def _failed(state: TableState) -> FailedBatch:
@@ -99,7 +99,7 @@ def hold(state: TableState, entry: AuditEntry) -> TableState:
     """Hold the table: no batch starts. A job in flight is still settled."""
     entry = dataclasses.replace(entry, action="hold", batch=state.order.next)
     order = dataclasses.replace(state.order, hold=Hold(entry.reason, entry.at_ms))
-    return _audited(dataclasses.replace(state, order=order), entry)
+    return note(dataclasses.replace(state, order=order), entry)
 
 
 def release(state: TableState, entry: AuditEntry) -> TableState:
@@ -111,19 +111,19 @@ def release(state: TableState, entry: AuditEntry) -> TableState:
     released = dataclasses.replace(state, order=order)
     if state.parked is not None and state.parked.reason in HELD:
         released = table_state.unpark(released)
-    return _audited(released, entry)
+    return note(released, entry)
 
 
 def let_in(state: TableState, entry: AuditEntry) -> TableState:
     """Record that rows are added after rows with later offsets (ER8)."""
-    return _audited(state, dataclasses.replace(entry, action="out_of_order", batch=state.order.settled))
+    return note(state, dataclasses.replace(entry, action="out_of_order", batch=state.order.settled))
 
 
 def marked(state: TableState, now_ms: int) -> TableState:
     marker = state.order.rule.hold_until
     order = dataclasses.replace(state.order, released=marker)
     entry = AuditEntry(now_ms, "release", order.next, f"the marker {marker} exists")
-    return _audited(dataclasses.replace(state, order=order), entry)
+    return note(dataclasses.replace(state, order=order), entry)
 
 
 def judge(
@@ -153,7 +153,7 @@ def ask_later(state: TableState, why: str, now_ms: int) -> TableState:
 def _let_late_rows_in(state: TableState, entry: AuditEntry) -> TableState:
     entry = dataclasses.replace(entry, action="continue", batch=state.order.next)
     order = dataclasses.replace(state.order, late_allowed=state.order.next)
-    return _audited(table_state.unpark(dataclasses.replace(state, order=order)), entry)
+    return note(table_state.unpark(dataclasses.replace(state, order=order)), entry)
 
 
 def go_on(state: TableState, entry: AuditEntry) -> TableState:
@@ -170,13 +170,9 @@ def go_on(state: TableState, entry: AuditEntry) -> TableState:
     passed = dataclasses.replace(state, order=order)
     if state.parked is not None and state.parked.reason in GATED:
         passed = table_state.unpark(passed)
-    return _audited(passed, entry)
+    return note(passed, entry)
 
 
 def note(state: TableState, entry: AuditEntry) -> TableState:
-    """Add an audit entry for a change that is not an operator's decision."""
-    return _audited(state, entry)
-
-
-def _audited(state: TableState, entry: AuditEntry) -> TableState:
+    """Add an audit entry."""
     return dataclasses.replace(state, order=state.order.with_audit(entry))

@@ -170,7 +170,7 @@ def _relaxed(column: Column) -> str:
     return "NULLABLE" if column.mode == "REQUIRED" else column.mode
 
 
-def changes_of(replay: Replay, changes: Mapping[TableReference, Mapping[str, int]]) -> dict[int, Counts]:
+def changes_of(changes: Mapping[TableReference, Mapping[str, int]]) -> dict[int, Counts]:
     """The changes of each partition's counts by a replacement. The number of records does not change, so rows that are
     gone count as skipped. ``changes`` are numbers of rows, by table and `rows_key`.
     """

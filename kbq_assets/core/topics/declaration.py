@@ -38,13 +38,11 @@ class Option:
         return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", self.help)
 
 
-def option(default: str, type: OptionType, help: str, **more: Any) -> Any:
-    """Declare the option of a dataclass field. ``more`` are further fields of `Option`, with ``name`` only if it
-    differs from the field's."""
-    value = type.parse(more.get("name", ""), default)
-    return dataclasses.field(
-        default=value, metadata={_KEY: Option(more.pop("name", ""), help, default, type, **more)}
-    )
+def option(default: str, type: OptionType, help: str, *, name: str = "", **more: Any) -> Any:
+    """Declare the option of a dataclass field. ``name`` is set only if it differs from the field's; ``more`` are
+    further fields of `Option`."""
+    declared = Option(name, help, default, type, **more)
+    return dataclasses.field(default=type.parse(name, default), metadata={_KEY: declared})
 
 
 def declared_in(kind: type, section: str) -> Iterator[tuple[str, Option]]:

@@ -13,11 +13,11 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.declaration import Option, declared_in, text_of
+from kbq_assets.core.topics.destination_options import DestinationOptions
 from kbq_assets.core.topics.destinations import check_exposure
 from kbq_assets.core.topics.key_options import KeyOptions
 from kbq_assets.core.topics.lake_options import LakeOptions
 from kbq_assets.core.topics.options import (
-    DestinationOptions,
     ExtractionOptions,
     OwnershipOptions,
     PrivacyOptions,

@@ -43,10 +43,10 @@ def evaluation(
     about = names.CHECKS[name].about
     fine = counted(len(results), f"{about} passes", f"{about}s pass")
     problems = [result.line for result in results if not result.passed]
-    return evaluation_of(key, name, problems, fine, metadata_of(name, results) | (note or {}))
+    return evaluation_of(key, name, problems, fine, metadata_of(results) | (note or {}))
 
 
-def metadata_of(name: str, results: Sequence[CheckResult]) -> Metadata:
+def metadata_of(results: Sequence[CheckResult]) -> Metadata:
     """Counts of results, a check's numbers, and its failures with their next steps."""
     failed = [result for result in results if not result.passed]
     metadata: Metadata = {"problems": len(failed), "checked": len(results), **_totals(results)}

@@ -201,4 +201,4 @@ def _on_page(key: dg.AssetKey, name: str, results: Sequence[CheckResult]) -> dg.
     """The evaluation of one page: the cause and the next step of each problem."""
     fine = "; ".join(result.message for result in results) or f"no {CHECKS[name].about} to check yet"
     problems = [result.cause for result in results if not result.passed]
-    return evaluation_of(key, name, problems, fine, metadata_of(name, results))
+    return evaluation_of(key, name, problems, fine, metadata_of(results))

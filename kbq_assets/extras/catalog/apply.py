@@ -171,9 +171,15 @@ class CatalogCommands:
         lake, in_the_way = self.plan_lake(entries)
         readers, ungranted = self._plan_readers(entries)
         differences += [*others, *in_the_way, *ungranted]
-        registrations = tuple(map(Registration, missing))
-        steps = tuple(changes), registrations, tuple(differences), unknown
-        return CatalogPlan(*steps, tuple(storage), tuple(lake), tuple(readers))
+        return CatalogPlan(
+            changes=tuple(changes),
+            registrations=tuple(map(Registration, missing)),
+            differences=tuple(differences),
+            unknown=unknown,
+            storage=tuple(storage),
+            lake=tuple(lake),
+            readers=tuple(readers),
+        )
 
     def plan_lake(self, entries: Iterable[CatalogEntry]) -> tuple[list[PointAtMetadata], list[Difference]]:
         """BigQuery tables to create or move, so they read the lake. Raises ConfigurationError, Unavailable."""

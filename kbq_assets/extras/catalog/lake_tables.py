@@ -102,7 +102,6 @@ class LakeTables:
         return {sources[change.table.table]: error for change, error in moved if error is not None}
 
     def proposals(self, rules: LakeInBigQuery, changes: Iterable[PointAtMetadata]) -> list[Proposal]:
-        """The changes as proposals."""
         planned = list(changes)
         tables = self.open_tables(rules.place) if planned else None
         return [Proposal(str(each), (), partial(tables.point, each)) for each in planned if tables]

@@ -189,22 +189,22 @@ class Account:
             kept = (o for o in expected if o < position and not has(self._erased, o))
             self._compare_with_log({o: expected[o] for o in kept})
         return PartitionAccount(
-            self.tp,
-            self.commit.epoch,
-            position,
-            None if expected is None else sum(1 for o in expected if o < position),
-            len(delivered),
-            sum(range_.positions for range_ in self._ranges(earliest)) - len(delivered) - compacted
+            topic_partition=self.tp,
+            epoch=self.commit.epoch,
+            position=position,
+            produced=None if expected is None else sum(1 for o in expected if o < position),
+            read=len(delivered),
+            gaps=sum(range_.positions for range_ in self._ranges(earliest)) - len(delivered) - compacted
             if self.broker
             else 0,
-            retired,
-            self.waiting.pending_rows,
-            self.rows.count(errors=False),
-            self.rows.count(errors=True),
-            self.waiting.quarantined_rows,
-            max(0, self.broker.latest - position) if self.broker else 0,
-            totals,
-            tuple(self.findings),
+            retired=retired,
+            pending=self.waiting.pending_rows,
+            rows=self.rows.count(errors=False),
+            errors=self.rows.count(errors=True),
+            quarantined=self.waiting.quarantined_rows,
+            unread=max(0, self.broker.latest - position) if self.broker else 0,
+            totals=totals,
+            findings=tuple(self.findings),
         )
 
     def _delivered(self, earliest: int) -> list[int]:

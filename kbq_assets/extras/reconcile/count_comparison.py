@@ -204,19 +204,19 @@ def count_partition(ledger: PartitionHistory, books: Books, broker: BrokerOffset
             f"{tp}: counts of {counted(state.totals.positions, 'position')} in [{state.start}, {state.next})"
         )
     return PartitionCount(
-        tp,
-        ledger.after.epoch,
-        state.next,
-        ledger.given.staged + ledger.given.errors,
-        loaded,
-        pending,
-        quarantined,
-        state.totals.skipped,
-        ledger.given.erased,
-        state.totals.lost,
-        max(0, broker.latest - state.next) if broker else 0,
-        (*findings, *_compared_with_broker(tp, state, broker)),
-        (*notes, *([] if broker else [f"{tp}: not on the broker"])),
+        topic_partition=tp,
+        epoch=ledger.after.epoch,
+        position=state.next,
+        committed=ledger.given.staged + ledger.given.errors,
+        loaded=loaded,
+        pending=pending,
+        quarantined=quarantined,
+        skipped=state.totals.skipped,
+        erased=ledger.given.erased,
+        lost=state.totals.lost,
+        unread=max(0, broker.latest - state.next) if broker else 0,
+        findings=(*findings, *_compared_with_broker(tp, state, broker)),
+        notes=(*notes, *([] if broker else [f"{tp}: not on the broker"])),
     )
 
 

@@ -174,22 +174,22 @@ def reconcile(
     commits = [c for c in commits if c.topic not in {*partly, *nothing}.union(*changed.values())]
     expired = counts.expired(epochs_of(commits))
     accounts, problems = _accounts(ports, commits, broker, snapshot.settings, expired)
+    notes = [f"the warehouse was given no record of {counted(len(nothing), 'topic')}"] if nothing else []
+    outdated = set(map(not_compared, changed))  # their upserts are compared here
+    notes += [note for note in counts.notes if note not in outdated]
+    notes += [note for count in counts.tables for note in count.notes]
     return Reconciliation(
-        tuple(sorted(accounts, key=lambda account: account.topic_partition)),
-        (*map(Finding.of, counts.findings), *problems, *partly.values()),
-        (
-            *([f"the warehouse was given no record of {counted(len(nothing), 'topic')}"] if nothing else ()),
-            *(note for note in counts.notes if note not in set(map(not_compared, changed))),
-            *(note for count in counts.tables for note in count.notes),
-        ),
-        planned.stops,
-        _never_read(planned, snapshot),
-        ValueReport()
+        partitions=tuple(sorted(accounts, key=lambda account: account.topic_partition)),
+        problems=(*map(Finding.of, counts.findings), *problems, *partly.values()),
+        notes=tuple(notes),
+        stops=planned.stops,
+        unread_new=_never_read(planned, snapshot),
+        values=ValueReport()
         if values == NONE
         else compare_values(
             Again(ports.worker, snapshot.settings), ports.warehouse, commits, broker(commits), values
         ),
-        upserts,
+        upserts=upserts,
     )
 
 

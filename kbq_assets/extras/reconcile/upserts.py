@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.debezium.change_columns import DELETED as ROW_DELETED
@@ -48,6 +48,7 @@ from kbq_assets.extras.reconcile.values import CHUNK, CHUNK_BYTES
 from kbq_assets.ports.errors_replay import REPLAYED_AT
 from kbq_assets.ports.warehouse import KafkaRange, Warehouse
 from kbq_assets.wire.arrow.container import read_blocks, read_header
+from kbq_assets.wire.files.read_container import Header
 
 _MOST_DELETIONS: Final = 2**31 - 1
 #: Returns the staged files of a partition that are not applied.
@@ -297,26 +298,20 @@ class _RecordsOfTable:
     def _of_file(
         self, file: StagedFile, scratch: ScratchStore, waiting: Iterable[StagedFile], rows: _Rows
     ) -> Iterator[KeyedRecord]:
-        import fastavro  # most runs of a driver do not need it
-
         pending = [(f.name.first_offset, f.until) for f in waiting if f.name.schema_id == file.name.schema_id]
         with scratch.open_read(file.path) as stream:
             header = read_header(stream)
             columns = columns_of(header.schema)
             deletes, is_change = are_tombstones(header.schema), are_changes(columns)
-            schema = fastavro.parse_schema(avro.load_schema(header.schema))
-            for block in read_blocks(stream, header):
-                data = BytesIO(block.data)
-                for _ in range(block.count):
-                    row: Any = fastavro.schemaless_reader(data, schema, None)
-                    offset = row["_kafka_offset"]
-                    if any(first <= offset < until for first, until in pending):
-                        continue
-                    if is_change and row[OP] == TRUNCATE:
-                        self.truncations[rows.tp] = max(offset, self.truncations.get(rows.tp, 0))
-                        continue
-                    is_deletion = row[ROW_DELETED] if is_change else row.get(DELETED)
-                    yield self._record(row, rows, deletes=deletes or is_deletion is True)
+            for row in _rows_of(stream, header):
+                offset = row["_kafka_offset"]
+                if any(first <= offset < until for first, until in pending):
+                    continue
+                if is_change and row[OP] == TRUNCATE:
+                    self.truncations[rows.tp] = max(offset, self.truncations.get(rows.tp, 0))
+                    continue
+                is_deletion = row[ROW_DELETED] if is_change else row.get(DELETED)
+                yield self._record(row, rows, deletes=deletes or is_deletion is True)
 
     def _record(self, row: Any, rows: _Rows, *, deletes: bool) -> KeyedRecord:
         offset, key = row["_kafka_offset"], tuple(_value(row, path) for path in self.rule.key)
@@ -331,6 +326,16 @@ class _RecordsOfTable:
 
     def _unknown(self, text: str) -> None:
         self.findings.append(Finding(f"{self.table}: {text}", is_unknown=True))
+
+
+def _rows_of(stream: BinaryIO, header: Header) -> Iterator[Any]:
+    import fastavro  # most runs of a driver do not need it
+
+    schema = fastavro.parse_schema(avro.load_schema(header.schema))
+    for block in read_blocks(stream, header):
+        data = BytesIO(block.data)
+        for _ in range(block.count):
+            yield fastavro.schemaless_reader(data, schema, None)
 
 
 def _value(row: Any, path: str) -> Any:

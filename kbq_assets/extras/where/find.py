@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.commits import windows_of
-from kbq_assets.core.erasure.offset_sets import pairs
+from kbq_assets.core.erasure.offset_sets import each_of
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, Window
@@ -54,10 +54,9 @@ class RecordFinder:
             area, windows = self._backup(described, tp)
             for file in (file for window in windows for file in window.files):
                 if area and file.window < broker.earliest:
-                    for first, until in pairs(matching(area, file, wanted.matching)):
-                        yield from ((tp, o) for o in range(first, until) if o < broker.earliest)
-            range_ = OffsetRange(tp, broker.earliest, broker.latest)
-            if range_:
+                    offsets = each_of(matching(area, file, wanted.matching))
+                    yield from ((tp, offset) for offset in offsets if offset < broker.earliest)
+            if range_ := OffsetRange(tp, broker.earliest, broker.latest):
                 for batch in self.open_source().read(range_, WITH_KEYS):
                     yield from ((tp, offset) for offset in wanted.matching(batch.chunk))
 

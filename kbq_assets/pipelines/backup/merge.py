@@ -145,7 +145,17 @@ class _Merger:
             raise KbqError(
                 f"{path}: the store's bytes differ from those written", next_step="kbq backup compact"
             )
-        file = StagedFile(path, 0, 0, 0, stored.size, 0, stored.crc32c, "", content=merger.content)
+        file = StagedFile(
+            path=path,
+            window=0,
+            until=0,
+            rows=0,
+            bytes=stored.size,
+            raw_bytes=0,
+            crc32c=stored.crc32c,
+            fingerprint="",
+            content=merger.content,
+        )
         return run.merged(file, max(w.written_ms or self.ages.get(w.files[0].path, 0) for w in run.windows))
 
     def _set_apart(self, run: MergeRun, bad: StagedFile, error: KbqError) -> None:

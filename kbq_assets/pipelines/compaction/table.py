@@ -188,14 +188,14 @@ class TableCompaction:
             error = error or unread
         after = view.files if view else ()
         return CompactionReport(
-            self._table,
-            plan.files if plan else len(after),
-            len(after),
-            plan.bytes if plan else sum(file.bytes for file in after),
-            sum(file.bytes for file in after),
-            self._commits,
-            tuple(sorted(self._compacted)),
-            dict(self._failures),
-            str(error) if error else "",
-            isinstance(error, TransientError),
+            table=self._table,
+            files_before=plan.files if plan else len(after),
+            files_after=len(after),
+            bytes_before=plan.bytes if plan else sum(file.bytes for file in after),
+            bytes_after=sum(file.bytes for file in after),
+            commits=self._commits,
+            hours=tuple(sorted(self._compacted)),
+            failures=dict(self._failures),
+            message=str(error) if error else "",
+            transient=isinstance(error, TransientError),
         )

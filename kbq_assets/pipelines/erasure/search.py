@@ -53,8 +53,7 @@ class SearchResult:
     def add(self, partition: int, epoch: int, since: int, offsets: sets.Offsets) -> None:
         """Add offsets of an epoch of a partition that began in epoch ``since``."""
         own = self.offsets[partition] if epoch >= since else self.older[f"{partition}/{epoch}"]
-        for first, until in sets.pairs(offsets):
-            own.update(range(first, until))
+        own.update(sets.each_of(offsets))
 
     def check_size(self) -> None:
         """Raise Refused for more records than one erasure can have."""
@@ -190,8 +189,7 @@ class Search:
             except (DamagedFile, NotFound) as error:
                 found.gaps.append(f"{file.path} cannot be read: {error.message}")
                 continue
-            for first, until in sets.pairs(matching):
-                own.update(range(first, until))
+            own.update(sets.each_of(matching))
 
     def _search_log(
         self,

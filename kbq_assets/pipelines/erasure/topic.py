@@ -53,7 +53,7 @@ class ErasedTopic:
         states = state.read_table_states(store)
         commits = shards_of(live.store, topic, required=False) or _backed_up(live, topic)
         found = cls(topic, commits, {t: s.value for t, s in states.items()})
-        _check_reachable(live, found)
+        _check_reachable(found)
         return found
 
     @property
@@ -230,7 +230,7 @@ def is_of_topic(failure: str, topic: str) -> bool:
     return name.topic_partition.topic == topic
 
 
-def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
+def _check_reachable(found: ErasedTopic) -> None:
     topic = found.topic
     if not all(found.ids):
         raise Refused(

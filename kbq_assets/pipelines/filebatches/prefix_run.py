@@ -114,19 +114,19 @@ class PrefixRun:
         if to.batch_id:
             labels["batch-id"] = _NOT_IN_LABEL.sub("_", to.batch_id.lower())[:63]
         return BatchInFlight(
-            planned.path,
-            planned.generation,
-            job_id_of(state.uuid, state.next_number, _job_name(config)),
-            ports.warehouse.project,
-            ports.warehouse.location,
-            target,
-            tuple(BatchFile(each.path[own:], each.size, each.generation) for each in objects.files),
-            config.external if config.sql else config.load,
-            config.sql,
-            bool(config.sql) and ports.settings.fail_on_zero,
-            labels,
-            planned.ordered,
-            JobBegin(ports.store.now_ms(), failed.tries + 1 if failed and failed.retry_at_ms else 1),
+            path=planned.path,
+            generation=planned.generation,
+            job_id=job_id_of(state.uuid, state.next_number, _job_name(config)),
+            project=ports.warehouse.project,
+            location=ports.warehouse.location,
+            target=target,
+            files=tuple(BatchFile(each.path[own:], each.size, each.generation) for each in objects.files),
+            config=config.external if config.sql else config.load,
+            sql=config.sql,
+            fail_on_zero=bool(config.sql) and ports.settings.fail_on_zero,
+            labels=labels,
+            ordered=planned.ordered,
+            begin=JobBegin(ports.store.now_ms(), failed.tries + 1 if failed and failed.retry_at_ms else 1),
             patterns=self._patterns(objects, own),
         )
 
@@ -242,17 +242,19 @@ class PrefixRun:
             store.uri(path): each.size for path, each in zip(running.file_paths, running.files, strict=True)
         }
         return FileJob(
-            running.job_id,
-            running.project,
-            running.location,
-            running.target,
-            uris,
-            running.config,
-            running.sql,
-            digest_of(running) if running.sql else "",
-            running.fail_on_zero,
-            running.labels,
-            tuple(store.uri(f"{running.path}/{each}" if running.path else each) for each in running.patterns),
+            job_id=running.job_id,
+            project=running.project,
+            location=running.location,
+            target=running.target,
+            sizes=uris,
+            config=running.config,
+            sql=running.sql,
+            digest=digest_of(running) if running.sql else "",
+            fail_on_zero=running.fail_on_zero,
+            labels=running.labels,
+            patterns=tuple(
+                store.uri(f"{running.path}/{each}" if running.path else each) for each in running.patterns
+            ),
         )
 
 

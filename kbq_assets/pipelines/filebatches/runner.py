@@ -187,13 +187,13 @@ class FileBatches:
             return PrefixReport(table.prefix, (), run.done, error=str(table.error))
         now = table.state.value if table.state else FileTableState(table.prefix, "")
         return PrefixReport(
-            table.prefix,
-            plan_prefix(self.ports, view, table, now),
-            run.done,
-            now.rows,
-            now.applied[-1] if now.applied else None,
-            run.error,
-            run.transient,
+            prefix=table.prefix,
+            batches=plan_prefix(self.ports, view, table, now),
+            done=run.done,
+            total=now.rows,
+            last=now.applied[-1] if now.applied else None,
+            error=run.error,
+            transient=run.transient,
         )
 
     # Decisions

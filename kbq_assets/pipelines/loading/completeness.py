@@ -101,7 +101,7 @@ def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, SourcePa
     partitions = [slowest[topic] for topic in topics if topic in slowest]
     blocked = _blocked(table, current)
     verdict = completeness.judge(table, current.hours, partitions, waiting, blocked, _refused(current))
-    return _with_block(verdict, view, current, topics)
+    return _with_block(verdict, view, topics)
 
 
 def _blocked(table: TableReference, current: TableState) -> str:
@@ -121,7 +121,7 @@ def _refused(current: TableState) -> list[StagedFile]:
     return [bad.file for bad in (*current.new_quarantined, *in_flight)]
 
 
-def _with_block(verdict: Verdict, view: LoadView, current: TableState, topics: Collection[str]) -> Verdict:
+def _with_block(verdict: Verdict, view: LoadView, topics: Collection[str]) -> Verdict:
     """The verdict. If it waits for staged files and a check blocks a topic, it names the check (L9)."""
     blocked = sorted(topics & view.blocks.keys())
     if verdict.held_by != "staged files" or not blocked:

@@ -218,15 +218,15 @@ def read_view(
     left_out = (NotFound, CorruptState, ConfigurationError, *silence)
     commits = tuple(found.value for found in _present(objects.values(), *left_out))
     view = LoadView(
-        cache,
-        registry,
-        states,
-        commits,
-        _by_table(commits, warehouse_of(cache.store)),
-        frozenset(path for commit in commits for path in commit.given_up),
-        _backlog(cache.listing(BACKLOG)),
-        topics,
-        objects,
+        cache=cache,
+        registry=registry,
+        states=states,
+        commits=commits,
+        committed=_by_table(commits, warehouse_of(cache.store)),
+        given_up=frozenset(path for commit in commits for path in commit.given_up),
+        backlog=_backlog(cache.listing(BACKLOG)),
+        topics=topics,
+        commit_objects=objects,
     )
     return view if blocks is None else replace(view, blocks=blocks(view))
 

@@ -279,6 +279,7 @@ def _missing_rows(
     for commit in view.commits:
         for ledger in PartitionHistory.of(commit, commit, view.warehouse):
             for _, tables, why in out_of_balance(ledger, books):
-                for table in sorted(tables) if known.issuperset(tables) else ():
-                    found[table].append(f"{ledger.topic_partition}: {why}")
+                if known.issuperset(tables):
+                    for table in sorted(tables):
+                        found[table].append(f"{ledger.topic_partition}: {why}")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import StateError
@@ -256,43 +256,41 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
     try:
         current, files = view.state_of(table), view.files(table)
     except StateError as error:
-        return TableStatus(table, "failed", 0, 0, 0, 0, 0, str(error))
+        return TableStatus(table, "failed", 0, 0, 0, 0, 0, message=str(error))
     pending = pending_files(current, files)
     parked = current.parked
     next_ms = next_parking_try_ms(parked) if parked and restarts(topics_of(files)) else 0
     blocked = blocked_files(current, files, view.given_up, view.blocks)
-    replacing = current.definition.replacing
-    kind = (
-        "parked"
-        if parked
-        else "in flight"
-        if current.in_flight or replacing
-        else "blocked"
-        if blocked
-        else "ready"
-    )
     return TableStatus(
         table,
-        kind,
-        sum(current.rows.values()),
-        sum(f.rows for f in pending),
-        len(pending),
-        len(current.quarantined),
-        jobs_of(current.mismatches),
-        _why(table, current, next_ms) or (blocked_by(blocked, view.blocks) if blocked else ""),
-        parked.tries if parked else 0,
-        next_ms,
-        sum(f.rows for f in blocked),
-        current.definition.changes,
-        current.hours,
-        current.jobs.ended.last_ms,
-        BatchStatus(
-            current.order,
-            current.definition.statements,
-            waiting_words(current, pending),
-            transitions.failed_batch(current),
+        _state_of(current, blocked),
+        loaded_rows=sum(current.rows.values()),
+        pending_rows=sum(f.rows for f in pending),
+        pending_files=len(pending),
+        quarantined_files=len(current.quarantined),
+        mismatches=jobs_of(current.mismatches),
+        message=_why(table, current, next_ms) or (blocked_by(blocked, view.blocks) if blocked else ""),
+        tries=parked.tries if parked else 0,
+        next_try_ms=next_ms,
+        blocked_rows=sum(f.rows for f in blocked),
+        changes=current.definition.changes,
+        hours=current.hours,
+        loaded_ms=current.jobs.ended.last_ms,
+        batches=BatchStatus(
+            order=current.order,
+            statements=current.definition.statements,
+            switch=waiting_words(current, pending),
+            failed=transitions.failed_batch(current),
         ),
     )
+
+
+def _state_of(current: TableState, blocked: Collection[StagedFile]) -> str:
+    if current.parked:
+        return "parked"
+    if current.in_flight or current.definition.replacing:
+        return "in flight"
+    return "blocked" if blocked else "ready"
 
 
 def _why(table: TableReference, current: TableState, next_ms: int) -> str:

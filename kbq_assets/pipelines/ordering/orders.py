@@ -71,20 +71,20 @@ def order_status(
     ):
         kind, why = "waits", waits
     return OrderStatus(
-        table,
-        _number(current),
-        kind,
-        current.in_flight.job_id if current.in_flight else "",
-        len(waiting),
-        len({(f.name.topic_partition, f.name.epoch, f.window) for f in waiting}),
-        sum(f.rows for f in waiting),
-        min((f.oldest_ms for f in pending), default=0),
-        why,
-        current.order,
-        current.definition.statements.billed,
-        current.definition.statements.billed_that_day,
-        waiting_words(current, pending),
-        park_commands(table, current.parked.reason, transitions.failed_batch(current))
+        table=table,
+        current=_number(current),
+        state=kind,
+        job_id=current.in_flight.job_id if current.in_flight else "",
+        files=len(waiting),
+        windows=len({(f.name.topic_partition, f.name.epoch, f.window) for f in waiting}),
+        rows=sum(f.rows for f in waiting),
+        oldest_ms=min((f.oldest_ms for f in pending), default=0),
+        why=why,
+        order=current.order,
+        billed=current.definition.statements.billed,
+        billed_that_day=current.definition.statements.billed_that_day,
+        switch=waiting_words(current, pending),
+        commands=park_commands(table, current.parked.reason, transitions.failed_batch(current))
         if current.parked
         else (),
     )

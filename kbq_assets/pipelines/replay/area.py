@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,15 +71,15 @@ class ReplayArea:
             run = dataclasses.replace(settings.run, run_records=self.rate * TURN_SECONDS)
             settings = dataclasses.replace(settings, run=run)
         return Deployment(
-            settings,
-            live.clock,
-            ReplaySources(live.settings, live.sources.open_catalog, replay.topic, replay.source),
-            self.adapters.store,
-            self.adapters.load_store,
-            lambda: RangedOffsets(live.offsets, replay),
-            lambda: ShadowWarehouse(live.warehouse, replay),
-            live.examine_staging,
-            live.open_backup,
+            settings=settings,
+            clock=live.clock,
+            sources=ReplaySources(live.settings, live.sources.open_catalog, replay.topic, replay.source),
+            open_store=self.adapters.store,
+            open_load_store=self.adapters.load_store,
+            open_offsets=lambda: RangedOffsets(live.offsets, replay),
+            open_warehouse=lambda: ShadowWarehouse(live.warehouse, replay),
+            examine_staging=live.examine_staging,
+            open_backup=live.open_backup,
         )
 
     @cached_property
@@ -134,7 +134,6 @@ class ReplayArea:
     def progress(self) -> ReplayProgress:
         """The progress of reading and loading the range."""
         commits, states = self.commits(), {t: s.value for t, s in self.states().items()}
-        partitions = [(c.topic_partition(n), p) for c in commits for n, p in sorted(c.partitions.items())]
         waiting = [
             file
             for commit in commits
@@ -143,38 +142,35 @@ class ReplayArea:
             and (file.table not in states or not states[file.table].is_loaded(file))
         ]
         backlog = [c for t in states for c in state.read_backlog(self.deployment.load_store, t)]
-        quarantined = [bad for found in states.values() for bad in found.quarantined]
-        parked = [(t, s.parked) for t, s in sorted(states.items()) if s.parked]
-        stops = [(tp, p.stop) for tp, p in partitions if p.stop is not None]
         totals = _totals(commits)
-        number = self.replay.number
         return ReplayProgress(
-            self.replay.positions,
-            totals.positions,
-            totals.records,
-            sum(rows for found in states.values() for rows in found.rows.values()),
-            totals.errors,
-            totals.skipped,
-            sum(file.rows for file in waiting) + sum(f.rows for c in backlog for f in c.value.files),
-            (
-                *(
-                    f"{stop.message}; next: {_command(number, stop_commands(stop.reason, tp))}"
-                    for tp, stop in stops
-                ),
-                *(f"{t} is parked: {p.error}; next: kbq replay resume {number}" for t, p in parked if p),
-                *(
-                    f"{bad.file.path} was rejected by the warehouse: {bad.error}; next: kbq replay drop {number}"
-                    for bad in quarantined
-                ),
-                *(
-                    [
-                        f"{counted(totals.lost, 'position is', 'positions are')} lost; next: kbq replay drop {number}"
-                    ]
-                    if totals.lost
-                    else ()
-                ),
-            ),
+            positions=self.replay.positions,
+            read=totals.positions,
+            records=totals.records,
+            rows=sum(rows for found in states.values() for rows in found.rows.values()),
+            errors=totals.errors,
+            skipped=totals.skipped,
+            waiting=sum(file.rows for file in waiting) + sum(f.rows for c in backlog for f in c.value.files),
+            stops=tuple(self._stops(commits, states)),
         )
+
+    def _stops(
+        self, commits: Collection[Commit], states: Mapping[TableReference, TableState]
+    ) -> Iterator[str]:
+        """The stops that wait for an operator, each with its next step."""
+        number = self.replay.number
+        for commit in commits:
+            for partition, found in sorted(commit.partitions.items()):
+                if (stop := found.stop) is not None:
+                    commands = stop_commands(stop.reason, commit.topic_partition(partition))
+                    yield f"{stop.message}; next: {_command(number, commands)}"
+        for table, current in sorted(states.items()):
+            if current.parked:
+                yield f"{table} is parked: {current.parked.error}; next: kbq replay resume {number}"
+        for bad in (bad for current in states.values() for bad in current.quarantined):
+            yield f"{bad.file.path} was rejected by the warehouse: {bad.error}; next: kbq replay drop {number}"
+        if lost := _totals(commits).lost:
+            yield f"{counted(lost, 'position is', 'positions are')} lost; next: kbq replay drop {number}"
 
 
 def _totals(commits: Iterable[Commit]) -> Counts:

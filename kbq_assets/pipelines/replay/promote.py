@@ -337,7 +337,7 @@ class Replacer:
         self._note_turn(replay)
         waiting = self._waiting(replay)
         if len(waiting) == len(replay.tables):
-            changes = promotion.changes_of(replay, {t: found.rows for t, found in waiting.items()})
+            changes = promotion.changes_of({t: found.rows for t, found in waiting.items()})
             passed_over = self.passed_over if self.direction is PROMOTE else None
             for shard in shards_of(self.live.store, replay.topic):
                 state.change_head(

@@ -26,7 +26,7 @@ def record_switch(
     now, store = current.value, run.ports.store
     if (asked := _asked_anew(run, view, now, files)) is None:
         return None
-    changed = _changed(run, view, with_room(store, run.table, now), asked, files, store.now_ms())
+    changed = _changed(view, with_room(store, run.table, now), asked, files, store.now_ms())
     run.swap(current, changed)
     return CONTINUE
 
@@ -35,7 +35,7 @@ def planned_switch(run: TableRun, view: LoadView, now: TableState) -> str:
     """The change of `load` that will still wait after the next load; "" if there is none."""
     files = view.files(run.table)
     if (asked := _asked_anew(run, view, now, files)) is not None:
-        now = _changed(run, view, now, asked, files, 0)
+        now = _changed(view, now, asked, files, 0)
         if switching.open_switch(now) is None:
             return f"load={asked.kind} as before: the next load withdraws the change"
     return switching.waiting_words(now, pending_files(now, files))
@@ -53,7 +53,6 @@ def _asked_anew(
 
 
 def _changed(
-    run: TableRun,
     view: LoadView,
     now: TableState,
     asked: StatementRule,

@@ -73,7 +73,6 @@ class _Sums:
         self._crc = 0
 
     def add(self, data: bytes) -> None:
-        """Add bytes."""
         self.size += len(data)
         self._sha256.update(data)
         self._crc = google_crc32c.extend(self._crc, data)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import recursive_record
+from kbq_assets.core.avro.visitor import visit
 from kbq_assets.core.debezium.change_columns import (
     CHANGE_COLUMNS,
     DELETE,
@@ -29,7 +30,7 @@ from kbq_assets.core.debezium.change_columns import (
 from kbq_assets.core.debezium.envelopes import is_envelope, record_of
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
-from kbq_assets.wire.debezium.logical_types import TypedForms, UnfitValue, conversion, typed
+from kbq_assets.wire.debezium.logical_types import TypedForms, UnfitValue, conversion
 from kbq_assets.wire.privacy.rewriting import Rewrite
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.skip import Skip, skip_of
@@ -88,7 +89,7 @@ def unwrapped(schema: Any, names_of: NamesOf = as_written) -> Unwrapped:
     if recursive := recursive_record(root):
         raise UnstageableSchema(f"record {recursive!r} contains itself", next_step="change the schema")
     if not is_envelope(root):
-        return Unwrapped(typed(root, TypedForms()), _Plain(conversion(root)))
+        return Unwrapped(visit(root, TypedForms()), _Plain(conversion(root)))
     return _of_envelope(root, names_of)
 
 
@@ -168,7 +169,7 @@ class _RowColumn:
         return cls(name, node, b"\x00", before, frozenset(_placeholders(node)))
 
     def form(self, forms: TypedForms) -> Any:
-        made = typed(self.node, forms)
+        made = visit(self.node, forms)
         return ["null", made] if self.before else made
 
 

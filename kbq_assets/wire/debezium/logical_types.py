@@ -88,11 +88,6 @@ _CONVERSIONS: Final[Mapping[tuple[str, str], Callable[[bytes], bytes]]] = {
 }
 
 
-def typed(node: avro.AvroType, forms: Forms) -> Any:
-    """The schema of the converted values of a type. ``forms`` is a `TypedForms`."""
-    return visit(node, forms)
-
-
 def conversion(node: avro.AvroType) -> Rewrite:
     """The step that converts the values of a type. The type must not contain itself. The step raises UnfitValue."""
     return visit(node, _Steps()) or copy(skip_of(node))

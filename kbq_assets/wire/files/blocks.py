@@ -28,9 +28,7 @@ class SharedBlocks:
         return self._free.pop() if self._free else -1
 
     def give(self, slot: int) -> None:
-        """Return a slot."""
         self._free.append(slot)
 
     def block(self, slot: int) -> Bytes:
-        """The block of a slot."""
         return self.pool[slot * self.room : (slot + 1) * self.room]

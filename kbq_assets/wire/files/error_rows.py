@@ -101,19 +101,19 @@ class ErrorRows:
             return None
         self._flush()
         return EncodedFile(
-            self._table,
-            ERROR_SCHEMA_ID,
-            ERROR_FINGERPRINT,
-            self.rows,
-            self._bytes_in_blocks,
-            self._writer.bytes_written,
-            self._first_offset,
-            self._last_offset,
-            self._hours.days,
-            self._hours.hours,
-            0,  # a bad record has no business time, and its Kafka time may be far off
-            0,
-            self._writer.crc32c,
+            table=self._table,
+            schema_id=ERROR_SCHEMA_ID,
+            fingerprint=ERROR_FINGERPRINT,
+            rows=self.rows,
+            bytes_raw=self._bytes_in_blocks,
+            bytes_written=self._writer.bytes_written,
+            first_offset=self._first_offset,
+            last_offset=self._last_offset,
+            event_dates=self._hours.days,
+            event_hours=self._hours.hours,
+            newest_event_ms=0,  # a bad record has no business time, and its Kafka time may be far off
+            event_time_fallbacks=0,
+            crc32c=self._writer.crc32c,
         )
 
     def _open(self, offset: int) -> None:

@@ -134,19 +134,19 @@ class FileEncoder:
         """Write the last block. Does not close the sink; its owner does."""
         self.flush()
         return EncodedFile(
-            self._file.table,
-            self._file.schema_id,
-            self._file.fingerprint,
-            self.rows,
-            self._bytes_in_blocks,
-            self._writer.bytes_written,
-            self._file.first_offset,
-            self._last_offset,
-            self._hours.days,
-            self._hours.hours,
-            self.newest_ms,
-            self._fallbacks,
-            self._writer.crc32c,
+            table=self._file.table,
+            schema_id=self._file.schema_id,
+            fingerprint=self._file.fingerprint,
+            rows=self.rows,
+            bytes_raw=self._bytes_in_blocks,
+            bytes_written=self._writer.bytes_written,
+            first_offset=self._file.first_offset,
+            last_offset=self._last_offset,
+            event_dates=self._hours.days,
+            event_hours=self._hours.hours,
+            newest_event_ms=self.newest_ms,
+            event_time_fallbacks=self._fallbacks,
+            crc32c=self._writer.crc32c,
         )
 
     @property

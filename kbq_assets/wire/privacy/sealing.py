@@ -39,7 +39,6 @@ class SealKey:
     public: X25519PublicKey = field(repr=False)
 
     def seal(self, data: bytes, context: bytes) -> bytes:
-        """Seal bytes for a context."""
         name = self.id.encode()
         sealed = _SUITE.encrypt(data, self.public, info=context)
         return SEALED + _SUITE_ID + bytes([len(name)]) + name + sealed

@@ -173,16 +173,16 @@ def _staged(
     if captures and unit == FORMATS["rfc3339"]:
         _refuse_numbers(program, event_field)
     return StagedSchema(
-        json.dumps(staged, separators=(",", ":")),
-        schema_fingerprint(staged),
-        metadata,
-        body,
-        record.name,
-        columns,
-        program,
-        event_field,
-        unit,
-        event_time,
+        json=json.dumps(staged, separators=(",", ":")),
+        fingerprint=schema_fingerprint(staged),
+        metadata=metadata,
+        body=body,
+        name=record.name,
+        columns=columns,
+        program=program,
+        event_field=event_field,
+        event_unit=unit,
+        event_time=event_time,
     )
 
 

@@ -20,12 +20,12 @@ from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 TP = TopicPartition("t", 0)
 
 
-def backed_up(store: FaultyMemoryStore, count: int = 30) -> list[StagedFile]:
+def backed_up(store: FaultyMemoryStore) -> list[StagedFile]:
     kafka = FakeKafka(chunk_records=10)
     kafka.create_topic("t")
-    for number in range(count):
+    for number in range(30):
         kafka.produce(TP, b"%d" % number)
-    return write_files(store, TP, kafka.read(OffsetRange(TP, 0, count), ReadOptions(keys=True, headers=True)))
+    return write_files(store, TP, kafka.read(OffsetRange(TP, 0, 30), ReadOptions(keys=True, headers=True)))
 
 
 def test_positions_between_two_files_are_lost_not_empty() -> None:

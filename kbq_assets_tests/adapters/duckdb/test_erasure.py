@@ -15,7 +15,6 @@ from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets_tests.adapters.duckdb.test_replay_promotion import DuckDbPlatform
 from kbq_assets_tests.cli.test_erase import named
 from kbq_assets_tests.contracts.erasure import ErasureTablesContract
-from kbq_assets_tests.contracts.warehouse import Stage
 from kbq_assets_tests.fakes.platform import POISON, TOPIC
 
 SALES, ERRORS = (TableReference("shop", name) for name in ("sales", "kbq_errors"))
@@ -26,14 +25,6 @@ class TestDuckDbErasureTables(ErasureTablesContract):
     @pytest.fixture
     def warehouse(self, tmp_path: Path) -> Warehouse:
         return DuckDbWarehouse(tmp_path / "w.duckdb")
-
-    @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        def write(name: str, data: bytes) -> str:
-            (tmp_path / name).write_bytes(data)
-            return (tmp_path / name).as_uri()
-
-        return write
 
 
 def test_a_canary_person_is_gone_and_every_other_row_is_the_same(tmp_path: Path) -> None:

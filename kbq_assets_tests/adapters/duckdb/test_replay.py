@@ -14,7 +14,6 @@ from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets_tests.contracts.erasure import no_tasks
 from kbq_assets_tests.contracts.replay import ReplayTablesContract
-from kbq_assets_tests.contracts.warehouse import Stage
 
 
 class TestDuckDbReplayTables(ReplayTablesContract):
@@ -28,11 +27,3 @@ class TestDuckDbReplayTables(ReplayTablesContract):
         found = open_replay_tables(settings, no_tasks)
         assert isinstance(found, DuckDbReplayTables)
         return found
-
-    @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        def write(name: str, data: bytes) -> str:
-            (tmp_path / name).write_bytes(data)
-            return (tmp_path / name).as_uri()
-
-        return write

@@ -43,6 +43,7 @@ from kbq_assets_tests.contracts.warehouse import (
     record,
     records,
     schema_of,
+    stage_in,
 )
 
 
@@ -76,11 +77,7 @@ def warehouse(path: Path) -> DuckDbWarehouse:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    def write(name: str, data: bytes) -> str:
-        (tmp_path / name).write_bytes(data)
-        return (tmp_path / name).as_uri()
-
-    return write
+    return stage_in(tmp_path)
 
 
 @contextmanager

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +14,7 @@ from kbq_assets.adapters.gcs.lifecycle import GcsLifecycles
 from kbq_assets.core.catalog.lifecycle import SetTransitions, Transition
 from kbq_assets.core.errors import PreconditionFailed, Unavailable
 from kbq_assets_tests.adapters.gcs.cloud import NO_PAUSES, anonymous_client
+from kbq_assets_tests.fakes.serving import QuietHandler, serving
 
 OTHER: dict[str, Any] = {"action": {"type": "Delete"}, "condition": {"age": 9, "matchesPrefix": ["tmp/"]}}
 COPIES = Transition("b", "backup/", ".avro", "NEARLINE", 30)
@@ -29,11 +29,11 @@ class Api(ThreadingHTTPServer):
         self.meanwhile = False
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: Api
 
     def do_GET(self) -> None:
-        self._answer(200, self.server.metadata)
+        self.respond(200, self.server.metadata)
         if self.server.meanwhile:
             self._changed({})
 
@@ -41,35 +41,21 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         [expected] = parse_qs(urlsplit(self.path).query)["ifMetagenerationMatch"]
         if expected != self.server.metadata["metageneration"]:
-            self._answer(412, {"error": {"message": "conditionNotMet"}})
+            self.respond(412, {"error": {"message": "conditionNotMet"}})
         else:
             self._changed(body)
-            self._answer(200, self.server.metadata)
+            self.respond(200, self.server.metadata)
 
     def _changed(self, changes: dict[str, Any]) -> None:
         now = self.server.metadata
         self.server.metadata = {**now, **changes, "metageneration": str(int(now["metageneration"]) + 1)}
 
-    def _answer(self, status: int, document: dict[str, Any]) -> None:
-        data = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    with Api() as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    server = Api()
+    with serving(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

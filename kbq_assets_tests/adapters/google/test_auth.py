@@ -7,10 +7,9 @@ import logging
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from kbq_assets.adapters.google.secrets import read_secret
 from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.extras.doctor.google_questions import CloudStorageQuestions
+from kbq_assets_tests.fakes.serving import QuietHandler, serving
 from kbq_assets_tests.fixtures.variables import Variables
 
 EMAIL = "loader@my-project.iam.gserviceaccount.com"
@@ -82,7 +82,7 @@ def test_nothing_set_is_the_applications_default(key_file: Path, google_environm
     assert identity(google_credentials(GoogleAccess())) == EMAIL
 
 
-class GoogleServer(BaseHTTPRequestHandler):
+class GoogleServer(QuietHandler):
     """The metadata server of a machine of Google Cloud, and a token server that refuses every key."""
 
     def do_GET(self) -> None:
@@ -104,24 +104,20 @@ class GoogleServer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
 
 @contextmanager
-def serving(post: Callable[[GoogleServer], None] = GoogleServer.do_POST) -> Iterator[str]:
+def google_server(post: Callable[[GoogleServer], None] = GoogleServer.do_POST) -> Iterator[str]:
     """Host and port of a `GoogleServer` that answers a POST by ``post``."""
     handler = type("Handler", (GoogleServer,), {"do_POST": post})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with serving(server):
         yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 @pytest.fixture
 def google() -> Iterator[str]:
     """Host and port of a `GoogleServer`."""
-    with serving() as found:
+    with google_server() as found:
         yield found
 
 
@@ -187,7 +183,7 @@ def test_a_folder_is_no_default_credentials(tmp_path: Path, google_environment: 
     "body", [b"<html>Please sign in</html>", b"", b"[]", b'{"access_token": "x", "expires_in": "soon"}']
 )
 def test_another_server_in_place_of_the_token_server_is_unavailable(key_file: Path, body: bytes) -> None:
-    with serving(lambda handler: handler._answer(200, body, "text/html")) as google:
+    with google_server(lambda handler: handler._answer(200, body, "text/html")) as google:
         key_file.write_text(
             json.dumps({**json.loads(key_file.read_text()), "token_uri": f"http://{google}/token"})
         )

@@ -6,10 +6,9 @@ It has what KBQ calls. Clients speak to it by pyiceberg's REST catalog, so reque
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -18,6 +17,8 @@ from pyiceberg import exceptions
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableRequest, Table
+
+from kbq_assets_tests.fakes.serving import QuietHandler, serving
 
 _STATUS: Mapping[type[Exception], int] = {
     exceptions.NoSuchTableError: 404,
@@ -131,7 +132,7 @@ def rest_catalog(folder: Path) -> Iterator[RestCatalogServer]:
     """A server on a free port."""
     found = RestCatalogServer(folder)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self._answer(None)
 
@@ -148,20 +149,9 @@ def rest_catalog(folder: Path) -> Iterator[RestCatalogServer]:
                 status, document = found.answer(self.command, self.path, body, dict(self.headers))
             except Exception as error:  # an answer as any other, so that the client sees a failing server
                 status, document = 500, _error(error, 500)
-            data = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.respond(status, document)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_port}"
+    with serving(server):
         yield found
-        server.shutdown()
-        thread.join()

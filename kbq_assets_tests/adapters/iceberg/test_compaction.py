@@ -231,9 +231,10 @@ DAY_AFTER = (DAY + 1) * DAY_MS + 1
 TIMES = ("_event_time", {"type": "long", "logicalType": "timestamp-micros"})
 
 
-def hourly_lake(folder: Path, hours: int = 3) -> Lake:
+def hourly_lake(folder: Path) -> Lake:
     """A row for each hour of a day and of the next, and a column that only the last rows have."""
     lake = Lake(folder, schema_of(("id", "long"), TIMES), TableOptions(cluster_by=("id",)))
+    hours = 3
     for hour in range(hours):
         load_hour(lake, hour, hour)
         load_hour(lake, 24 + hour, 24 + hour)
@@ -336,7 +337,7 @@ def test_rows_of_dropped_days_go_with_their_snapshots(lake: Lake) -> None:
     assert lake.compaction.tidy(TABLE) == Tidied()
 
 
-def many_files(lake: Lake, count: int, days: int = 4) -> None:
+def many_files(lake: Lake, count: int) -> None:
     """Files of three rows each, as from that many jobs, but in a single commit."""
     lake.load(0, 1, 2)
     [first] = [task.file.file_path for task in lake.table.scan().plan_files()]
@@ -347,7 +348,7 @@ def many_files(lake: Lake, count: int, days: int = 4) -> None:
             for name, values in (
                 ("_kafka_offset", offsets),
                 ("id", offsets),
-                ("event_date", pa.array([19_000 + number % days] * 3).cast(pa.int32()).cast(pa.date32())),
+                ("event_date", pa.array([19_000 + number % 4] * 3).cast(pa.int32()).cast(pa.date32())),
             ):
                 place = rows.schema.get_field_index(name)
                 rows = rows.set_column(place, rows.schema.field(name), values)

@@ -37,7 +37,7 @@ from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
 from kbq_assets_tests.adapters.iceberg.test_warehouse import opened
 from kbq_assets_tests.contracts.compaction import view_of
 from kbq_assets_tests.contracts.erasure import ErasureTablesContract, no_tasks
-from kbq_assets_tests.contracts.warehouse import TABLE, Stage
+from kbq_assets_tests.contracts.warehouse import TABLE
 
 #: Offsets 1 and 4 of partition 0 in epoch 0.
 ROWS = RowPlaces("t", ((0, 0, (1, 2, 4, 5)),))
@@ -48,14 +48,6 @@ class TestLakeErasureTables(ErasureTablesContract):
     @pytest.fixture
     def warehouse(self, tmp_path: Path) -> Warehouse:
         return opened(tmp_path / "lake")
-
-    @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        def write(name: str, data: bytes) -> str:
-            (tmp_path / name).write_bytes(data)
-            return (tmp_path / name).as_uri()
-
-        return write
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from kbq_assets_tests.adapters.iceberg.test_compaction import Lake, hourly_lake,
 from kbq_assets_tests.adapters.iceberg.test_warehouse import opened
 from kbq_assets_tests.contracts.erasure import no_tasks
 from kbq_assets_tests.contracts.replay import ReplayTablesContract
-from kbq_assets_tests.contracts.warehouse import TABLE, Stage, schema_of
+from kbq_assets_tests.contracts.warehouse import TABLE, schema_of
 from kbq_assets_tests.fakes.faults import Crash
 
 
@@ -45,14 +45,6 @@ class TestLakeReplayTables(ReplayTablesContract):
         )
         assert isinstance(found, LakeReplayTables)
         return found
-
-    @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        def write(name: str, data: bytes) -> str:
-            (tmp_path / name).write_bytes(data)
-            return (tmp_path / name).as_uri()
-
-        return write
 
 
 ORDERS, SALES = TABLE, TableReference("shop", "sales")

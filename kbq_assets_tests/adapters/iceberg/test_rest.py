@@ -32,7 +32,6 @@ from kbq_assets_tests.contracts.warehouse import (
     TABLE,
     Opener,
     SharedWarehouseContract,
-    Stage,
     avro_file,
     load_job,
     records,
@@ -89,14 +88,6 @@ class TestReplayTables(ReplayTablesContract):
     @pytest.fixture
     def replays(self, server: RestCatalogServer) -> ReplayTables:
         return LakeReplayTables(opened(server.url).lake, no_tasks)
-
-    @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        def write(name: str, data: bytes) -> str:
-            (tmp_path / name).write_bytes(data)
-            return (tmp_path / name).as_uri()
-
-        return write
 
 
 def one_row_job(folder: Path) -> LoadJob:

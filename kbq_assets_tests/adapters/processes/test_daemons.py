@@ -52,8 +52,8 @@ def home(tmp_path: Path) -> Iterator[Path]:
         stop_processes(marked_processes(marker_of(service, tmp_path / "home")), grace_seconds=0)
 
 
-def daemon(home: Path, program: str = SLEEPER, service: str = "kafka") -> Daemon:
-    return Daemon(service, home, (str(executable(home, program)),), 1234)
+def daemon(home: Path, program: str = SLEEPER) -> Daemon:
+    return Daemon("kafka", home, (str(executable(home, program)),), 1234)
 
 
 def executable(home: Path, program: str) -> Path:

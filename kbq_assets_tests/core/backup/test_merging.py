@@ -226,8 +226,8 @@ RUN = run_of(*WINDOWS[1:3])
 MERGED = RUN.merged(NEW, 0)
 
 
-def windows_after(commit: Commit, number: int = 7) -> tuple[Window, ...]:
-    return ended(commit, number, [(RUN, MERGED)]).partitions[0].windows
+def windows_after(commit: Commit) -> tuple[Window, ...]:
+    return ended(commit, 7, [(RUN, MERGED)]).partitions[0].windows
 
 
 def test_one_window_takes_the_place_of_its_run() -> None:

@@ -33,9 +33,9 @@ def outcome(first: int, until: int, *, partition: int = 0, **changes: Any) -> Un
     return dataclasses.replace(UnitOutcome(unit, windows, first_leader_epoch=4), **changes)
 
 
-def read(first: int, until: int, *, partition: int = 0, leader_epoch: int = 4) -> Window:
+def read(first: int, until: int, *, partition: int = 0) -> Window:
     file = staged_file(first, until, partition=partition, epoch=3)
-    return dataclasses.replace(window(first, until, file), leader_epoch=leader_epoch, epoch_until=until)
+    return dataclasses.replace(window(first, until, file), leader_epoch=4, epoch_until=until)
 
 
 @pytest.mark.parametrize(

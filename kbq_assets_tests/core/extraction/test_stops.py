@@ -28,8 +28,8 @@ def entry(pattern: str, mistake: EntryMistake | None = None) -> SourceEntry:
     return SourceEntry(pattern, SETTINGS, mistake)
 
 
-def stopped(message: str, partition: int = 3) -> PartitionStop:
-    return PartitionStop(TopicPartition("t", partition), "failed", message, ())
+def stopped(message: str) -> PartitionStop:
+    return PartitionStop(TopicPartition("t", 3), "failed", message, ())
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def schema(*fields: tuple[str, Any]) -> str:
     return json.dumps({"type": "record", "name": "R", "fields": listed})
 
 
-def altered(wanted: str, existing: tuple[Column, ...] | None = None, schema_id: int = 7) -> TableState:
-    return settle_change(note_change(BLANK, plan_table_change(wanted, existing), schema_id), NOW)
+def altered(wanted: str, existing: tuple[Column, ...] | None = None) -> TableState:
+    return settle_change(note_change(BLANK, plan_table_change(wanted, existing), 7), NOW)
 
 
 def test_a_table_that_is_created_is_news_with_its_schema() -> None:

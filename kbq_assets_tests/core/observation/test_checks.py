@@ -29,8 +29,8 @@ TP = TopicPartition("t", 0)
 SETTINGS = TopicSettings()
 
 
-def _commit(*windows: Window, start: int = 0) -> Commit:
-    fresh = Commit("t", 0, "c", "id", 1, {0: PartitionCommit(start, start)})
+def _commit(*windows: Window) -> Commit:
+    fresh = Commit("t", 0, "c", "id", 1, {0: PartitionCommit(0, 0)})
     return commits.publish(fresh, 0, 1, windows)
 
 

@@ -100,7 +100,7 @@ def test_a_restored_table_is_loaded_again() -> None:
 
 def test_commits_count_a_change_once_and_records_stay() -> None:
     errors = TableReference("d", "kbq_errors")
-    changes = changes_of(REPLAY, {TABLE: {"t/0/2": 3, "t/1/2": 1}, errors: {"t/0/2": -2}})
+    changes = changes_of({TABLE: {"t/0/2": 3, "t/1/2": 1}, errors: {"t/0/2": -2}})
     assert changes == {
         0: Counts(skipped=-1, errors=-2, rows={"d.A": 3}),
         1: Counts(skipped=-1, rows={"d.A": 1}),

@@ -33,8 +33,8 @@ NAMES = ["x", "y", "X__String", "x__int64", "x__string_2"]
 TYPES = st.sampled_from(["INT64", "STRING", "FLOAT64"])
 
 
-def struct(name: str, *fields: Column, mode: str = "NULLABLE") -> Column:
-    return Column(name, "STRUCT", mode, fields)
+def struct(name: str, *fields: Column) -> Column:
+    return Column(name, "STRUCT", "NULLABLE", fields)
 
 
 def paths(columns: Iterable[Column], above: Path = ()) -> frozenset[Path]:

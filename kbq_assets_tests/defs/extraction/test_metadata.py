@@ -24,9 +24,9 @@ def observed(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dict[str, Any]
     return {name: entry.value for name, entry in record.asset_observation.metadata.items()}
 
 
-def produce_at(world: PlatformWorld, seconds_ago: float, partition: int = 0) -> None:
+def produce_at(world: PlatformWorld, seconds_ago: float) -> None:
     timestamp = world.clock.now_ms() - int(seconds_ago * 1000)
-    world.kafka.produce(TopicPartition(TOPIC, partition), RECORD, timestamp=timestamp)
+    world.kafka.produce(TopicPartition(TOPIC, 0), RECORD, timestamp=timestamp)
 
 
 def test_what_was_read_to_the_end_has_no_lag_and_says_how_long_it_took(

@@ -16,7 +16,7 @@ from kbq_assets_tests.fakes.platform import with_ports
 
 COMMIT = f"commits/{TOPIC}.json"
 GRANT = f"`grant get on {COMMIT}`"
-OTHER, OTHERS_TABLE = "other.a", "nyc.Flight"
+OTHER = "other.a"
 FLIGHTS, FLIGHT = dg.AssetKey(["nyc", "flights"]), dg.AssetKey(["nyc", "Flight"])
 
 

@@ -423,9 +423,10 @@ def test_a_run_whose_state_cannot_be_read_afterwards_has_done_its_work(
 # Events
 
 
-def _results(count: int, check: str = TABLES_LOAD) -> list[CheckResult]:
+def _results(count: int) -> list[CheckResult]:
     return [
-        CheckResult(check, f"d.t{n}", "parked", False, (f"kbq resume --table d.t{n}",)) for n in range(count)
+        CheckResult(TABLES_LOAD, f"d.t{n}", "parked", False, (f"kbq resume --table d.t{n}",))
+        for n in range(count)
     ]
 
 

@@ -165,12 +165,10 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield found
 
 
-def with_partitions(
-    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance, count: int = 3
-) -> dg.Definitions:
+def with_partitions(settings: Settings, world: FilesWorld, instance: dg.DagsterInstance) -> dg.Definitions:
     """Batches that Dagster's own job applied, each a partition."""
     found = definitions(settings, world)
-    for number in range(2, 2 + count):
+    for number in range(2, 5):
         world.batch(f"shop/orders/incremental/{number}")
     assert executed(found, instance).success
     return found

@@ -9,21 +9,11 @@ import pytest
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 from kbq_assets_tests.fakes.warehouse import Row
 
 ORDERS = TableReference("shop", "orders")
 TP = TopicPartition(TOPIC, 0)
-
-
-@pytest.fixture
-def loaded(world: FakePlatform, run: Shell) -> Shell:
-    """Three good records and a bad one in partition 0, all loaded."""
-    world.produce(3)
-    world.produce(value=POISON)
-    run.done("extract")
-    run.done("load")
-    return run
 
 
 def test_the_document_has_every_number(world: FakePlatform, loaded: Shell) -> None:

@@ -257,8 +257,8 @@ class TestBelowTheLogStart:
     """PROTOCOL B9."""
 
     @staticmethod
-    def overtaken(world: Bench, start: int = 5) -> None:
-        """The tables stop at offset 2, the backup goes on to 6, and Kafka deletes the records below ``start``."""
+    def overtaken(world: Bench) -> None:
+        """The tables stop at offset 2, the backup goes on to 6, and Kafka deletes the records below 5."""
         world.produce(1, 1)
         world.extract()
         world.registry.down = True
@@ -266,7 +266,7 @@ class TestBelowTheLogStart:
         world.extract()
         world.extract()
         world.registry.down = False
-        world.kafka.delete_before(TP, start)
+        world.kafka.delete_before(TP, 5)
 
     @pytest.mark.parametrize("policy", ["stop", "record"])
     def test_tables_are_read_from_the_backup_and_nothing_is_lost(self, policy: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 from kbq_assets.core.errors import Refused, UnknownOutcome
 from kbq_assets.core.errors_replay.selection import BATCH_BYTES, BATCH_ROWS, Left, batches
 from kbq_assets.core.loading.tables import TableOptions
-from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.records import reconcile
 from kbq_assets.pipelines.errors_replay import reparse as replaying
 from kbq_assets.pipelines.errors_replay.reparse import ReplayPorts, ReplayReport, Selection, replay_errors
@@ -24,9 +23,9 @@ from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, TP, A, B, 
 TO_ERRORS = SETTINGS.with_options(error_share=1)
 
 
-def bad(*schema_ids: int, settings: TopicSettings = TO_ERRORS) -> Bench:
+def bad(*schema_ids: int) -> Bench:
     """A loaded topic whose records of unknown schemas an operator accepted as error rows."""
-    bench = Bench(settings=settings, keep_records=True)
+    bench = Bench(settings=TO_ERRORS, keep_records=True)
     bench.produce(*schema_ids)
     while stops := bench.extract().stops:
         operate.propose_resume(bench.store, TOPIC, stops[0].topic_partition.partition, as_errors=True).apply()

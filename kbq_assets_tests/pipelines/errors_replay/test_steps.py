@@ -69,8 +69,8 @@ def replay(bench: Bench, dataset: str = "d") -> ReplayReport:
     return replay_errors(ports, Selection())
 
 
-def table_state(bench: Bench, table: TableReference = ERRORS) -> TableState:
-    return state.read(bench.store, TableState, table_state_path(table)).value
+def table_state(bench: Bench) -> TableState:
+    return state.read(bench.store, TableState, table_state_path(ERRORS)).value
 
 
 class Fault:

@@ -21,12 +21,12 @@ from kbq_assets_tests.strategies import staged_file
 ALL = (SourceEntry("*", TopicSettings.of(dataset="d")),)
 
 
-def bench_with(topic: str, schema_id: int = 1) -> Bench:
+def bench_with(topic: str) -> Bench:
     """The usual topic and another one, a record each."""
     bench = Bench()
     bench.kafka.create_topic(topic, 1)
     for tp in (TP, TopicPartition(topic, 0)):
-        bench.kafka.produce(tp, value(schema_id))
+        bench.kafka.produce(tp, value(1))
     return bench
 
 

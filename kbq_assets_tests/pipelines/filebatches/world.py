@@ -48,11 +48,11 @@ class FilesWorld:
         self.source.objects.pop(path, None)
         self.source.create(path, data.encode())
 
-    def batch(self, path: str, *names: str, success: str = "_SUCCESS") -> None:
+    def batch(self, path: str, *names: str) -> None:
         """Upload a batch, whose files hold its path and their name."""
         for name in names or ("data.csv",):
             self.put(f"{path}/{name}", f"{path}/{name}")
-        self.put(f"{path}/{success}", "")
+        self.put(f"{path}/_SUCCESS", "")
 
     def run(self) -> FilesReport:
         """One run without faults."""

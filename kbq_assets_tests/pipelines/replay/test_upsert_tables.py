@@ -47,11 +47,10 @@ class Produced(NamedTuple):
 class Shop(FakePlatform):
     """A platform over a DuckDB file, with every record that was produced."""
 
-    def __init__(self, folder: Path, options: str = "") -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         super().__init__(folder, sources="")
         self.path = folder / "w.duckdb"
-        self.options = options
         self.records: list[Produced] = []
 
     def opened(self) -> Parts:
@@ -65,13 +64,13 @@ class Shop(FakePlatform):
     def follow(self, rule: str) -> None:
         """Extract with this rule from now on."""
         self.rule = rule
-        self.source_topics.write_text(f"{TOPIC} dataset=shop {LOAD} {rule} {self.options}\n")
+        self.source_topics.write_text(f"{TOPIC} dataset=shop {LOAD} {rule}\n")
 
-    def change(self, key: bytes, x: int | None, *, partition: int = -1, time: int = 1000) -> None:
+    def change(self, key: bytes, x: int | None, *, partition: int = -1) -> None:
         """Produce a record. Each key has a fixed partition, unless one is given."""
         where = key[-1] % 2 if partition < 0 else partition
         body = None if x is None else struct.pack(">bI", 0, 1) + encode_long(x)
-        offset = self.kafka.produce(TopicPartition(TOPIC, where), body, key=key, timestamp=time)
+        offset = self.kafka.produce(TopicPartition(TOPIC, where), body, key=key, timestamp=1000)
         self.records.append(Produced(where, offset, key, x, self.rule))
 
     def cycle(self) -> None:

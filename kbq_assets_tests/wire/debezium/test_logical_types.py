@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbq_assets.core.avro import tree as avro
-from kbq_assets.wire.debezium.logical_types import TypedForms, UnfitValue, conversion, semantic, typed
+from kbq_assets.core.avro.visitor import visit
+from kbq_assets.wire.debezium.logical_types import TypedForms, UnfitValue, conversion, semantic
 
 NANOS = {"type": "long", "connect.name": "io.debezium.time.NanoTimestamp"}
 ZONED = {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}
@@ -28,7 +29,7 @@ CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def form(schema: Any) -> Any:
-    return typed(avro.parse(schema), TypedForms())
+    return visit(avro.parse(schema), TypedForms())
 
 
 def converted(schema: Any, value: Any) -> Any:

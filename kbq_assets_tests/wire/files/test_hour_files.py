@@ -27,11 +27,11 @@ def text(hour: float) -> bytes:
     return framed(encode_bytes(str(int(hour * HOUR)).encode()))
 
 
-def records(*hours: float | None, kafka: float = TEN + 9, first: int = 0) -> Chunk:
+def records(*hours: float | None, kafka: float = TEN + 9) -> Chunk:
     """Records of these hours, or tombstones, which Kafka has since another one."""
     values = [None if hour is None else text(hour) for hour in hours]
     return Chunk.from_messages(
-        [RawRecord(value, n, int(kafka * HOUR), key=b"k") for n, value in enumerate(values, first)], keys=True
+        [RawRecord(value, n, int(kafka * HOUR), key=b"k") for n, value in enumerate(values)], keys=True
     )
 
 

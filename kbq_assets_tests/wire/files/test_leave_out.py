@@ -52,10 +52,10 @@ def row(offset: int) -> dict[str, Any]:
     }
 
 
-def file_of(*offsets: int, codec: str = "snappy", block: int = 1, schema: Any = PLAIN) -> bytes:
+def file_of(*offsets: int, codec: str = "snappy", block: int = 1) -> bytes:
     out = io.BytesIO()
     own = {"kbq.origin": "own"}
-    fastavro.writer(out, schema, map(row, offsets), codec, sync_interval=block, metadata=own)
+    fastavro.writer(out, PLAIN, map(row, offsets), codec, sync_interval=block, metadata=own)
     return out.getvalue()
 
 

@@ -195,7 +195,6 @@ def _int16s(reply: ResponseReader) -> tuple[int, int, int]:
 
 
 def parse_metadata(reply: ResponseReader, topic: str) -> TopicAnswer:
-    """The metadata of ``topic``."""
     reply.int32()
     nodes = dict(reply.array(lambda: _node(reply), MOST_NODES))
     reply.text()

@@ -218,15 +218,17 @@ class _SubschemaSteps:
         return made
 
     def _made_of(self, node: int) -> Iterator[Mapping[str, Any]]:
+        found: list[Any] = []
         schema = self._places.nodes[node]
-        found = [each for key in _LISTS if isinstance(schema.get(key), list) for each in schema[key]]
-        found += [schema.get(key) for key in _SINGLE]
-        found += [
-            each for key in _MAPS if isinstance(schema.get(key), Mapping) for each in schema[key].values()
-        ]
-        found += [
-            self._places.target(schema, schema[key]) for key in REFERENCES if isinstance(schema.get(key), str)
-        ]
+        for key, value in schema.items():
+            if key in _LISTS and isinstance(value, list):
+                found += value
+            elif key in _SINGLE:
+                found.append(value)
+            elif key in _MAPS and isinstance(value, Mapping):
+                found += value.values()
+            elif key in REFERENCES and isinstance(value, str):
+                found.append(self._places.target(schema, value))
         return (each for each in found if isinstance(each, Mapping))
 
     def _count(self, links: int) -> None:

@@ -41,11 +41,9 @@ class Broker:
 class ScramServer:
     """The server side of RFC 5802: checks a password, and proves that it has it too."""
 
-    def __init__(
-        self, algorithm: str, password: str, *, salt: bytes = b"salt", iterations: int = 4096
-    ) -> None:
-        self._algorithm, self._salt, self._iterations = algorithm, salt, iterations
-        self._salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    def __init__(self, algorithm: str, password: str) -> None:
+        self._algorithm, self._salt, self._iterations = algorithm, b"salt", 4096
+        self._salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), b"salt", 4096)
         self._first = self._challenge = ""
         self.username: str | None = None
         self.accepts = False

@@ -65,12 +65,11 @@ def fetched(
     tp: TopicPartition = TP,
     *,
     error: int = 0,
-    stable: int = 90,
     aborted: bytes = NULL_ARRAY,
     records: bytes | None = b"",
 ) -> bytes:
     size = struct.pack(">i", -1 if records is None else len(records)) + (records or b"")
-    one = struct.pack(">ihqqq", tp.partition, error, 100, stable, 7) + aborted + size
+    one = struct.pack(">ihqqq", tp.partition, error, 100, 90, 7) + aborted + size
     return bytes(10) + array(text(tp.topic) + array(one))
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
+
+from kbq_assets_tests.fakes.serving import QuietHandler, serving
 
 
 def unsigned_token(lifetime: float = 3600.0, **claims: Any) -> str:
@@ -52,7 +53,7 @@ def token_endpoint() -> Iterator[TokenEndpointServer]:
     """A running endpoint."""
     state = TokenEndpointServer()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             form = self.rfile.read(int(self.headers["Content-Length"]))
             status, body = state.answer(self.headers.get("Authorization", ""), form)
@@ -64,16 +65,7 @@ def token_endpoint() -> Iterator[TokenEndpointServer]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: tests look at ``forms``."""
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     state.url = f"http://127.0.0.1:{server.server_port}/token"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
