@@ -214,7 +214,7 @@ def poll_records(
 
 def has_work(plan: ExtractionPlan) -> bool:
     """Whether an extraction would do anything."""
-    own = plan.units or plan.creations or plan.additions or plan.gaps
+    own = plan.units or plan.creations or plan.announced or plan.additions or plan.gaps
     return bool(own) or any(map(has_work, plan.backups.values()))
 
 

@@ -60,7 +60,11 @@ class Snapshot:
     ) -> ExtractionPlan:
         """The plan of an extraction (core/extraction/planning.py)."""
         planned = plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
-        return replace(planned, stops=(*planned.stops, *self.unselected), returned=self.returned)
+        announced = (
+            (t.description.topic, s) for t in self.topics for s in t.entry.creating if s in t.commits
+        )
+        stops = (*planned.stops, *self.unselected)
+        return replace(planned, stops=stops, returned=self.returned, announced=tuple(announced))
 
 
 def read_snapshot(
