@@ -3,6 +3,7 @@ for all of them costs a run a few calls, however many topics it has."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from unittest.mock import patch
 
@@ -154,6 +155,27 @@ def test_a_store_that_falls_silent_costs_a_run_a_few_calls() -> None:
     assert len(report.failures) == 40
     assert report.cause.partition(": ")[2].startswith("the store does not answer: get commits/")
     assert len(asked) == 2 * SILENT_CALLS, "once to prune, and once to plan"
+
+
+@pytest.mark.parametrize(
+    ("registry", "run"),
+    [
+        ("commits/_topics.json", Topics.run),
+        ("commits/_topics.json", Topics.load),
+        ("tables/_tables.json", Topics.load),
+    ],
+)
+def test_a_registry_that_cannot_be_read_now_ends_a_run_and_says_why(
+    registry: str, run: Callable[[Topics], object]
+) -> None:
+    """Which objects must exist is not known, so nothing can be done."""
+    bench = topics()
+    silence(bench, "get", registry)
+    with pytest.raises(Unavailable, match=f"no answer; without {registry}, a lost object would look like a"):
+        run(bench)
+    bench.allow()
+    bench.run()
+    bench.assert_whole_again()
 
 
 def test_a_store_that_answers_nothing_costs_a_run_two_calls() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar
@@ -40,6 +41,16 @@ def guarded(store: ObjectStore, monotonic: Callable[[], float] = time.monotonic)
     if isinstance(store, WarehouseStore):
         return WarehouseStore(guarded(store.shared, monotonic), store.warehouse)
     return store if isinstance(store, _GuardedStore) else _GuardedStore(store, monotonic)
+
+
+@contextmanager
+def everything_waits_for(registry: str) -> Iterator[None]:
+    """Say so in the error of a registry that the store does not give now. Raises Unavailable."""
+    try:
+        yield
+    except TransientError as error:
+        why = f"without {registry}, a lost object would look like a new one, so everything waits for it"
+        raise Unavailable(f"{error.message}; {why}", next_step=error.next_step) from error
 
 
 class _GuardedStore(MappedStore):
