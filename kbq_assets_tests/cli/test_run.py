@@ -389,6 +389,21 @@ def test_a_commit_that_a_load_cannot_read_now_means_try_again(world: FakePlatfor
     assert run.json("load")["rows"] == 1
 
 
+@pytest.mark.parametrize("registry", ["commits/_topics.json", "tables/_tables.json"])
+@pytest.mark.parametrize("arguments", [("extract",), ("load",), ("plan", "load")])
+def test_a_registry_that_cannot_be_read_now_means_try_again_and_says_why(
+    world: FakePlatform, run: Shell, registry: str, arguments: tuple[str, ...]
+) -> None:
+    world.produce(1)
+    run.done("extract")
+    run.done("load")
+    world.store.faults = lambda call: Outcome.UNAVAILABLE if call.target == registry else Outcome.OK
+    world.store = world.store.view("cli")  # type: ignore[assignment]
+    result = run(*arguments)
+    assert result.exit_code == ExitCode.TRY_AGAIN
+    assert f"without {registry}, a lost object would look like a new one" in result.stderr
+
+
 def test_clean_deletes_orphans_and_says_how_many(world: FakePlatform, run: Shell) -> None:
     world.produce(1)
     run.done("extract")
