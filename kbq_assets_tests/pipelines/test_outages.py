@@ -3,6 +3,7 @@ for all of them costs a run a few calls, however many topics it has."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 from unittest.mock import patch
@@ -271,6 +272,30 @@ def test_a_commit_that_a_load_cannot_read_now_waits_alone_for_the_next_load() ->
     assert report.unavailable == report.unread
     assert (bench.rows(BAD), bench.rows(GOOD)) == (1, 2)
     bench.assert_whole_again()
+
+
+@pytest.mark.parametrize("path", ["commits/t0.json", "tables/d.t0.json"])
+@pytest.mark.parametrize("batches", [1, 5])
+def test_an_object_that_a_load_cannot_read_is_asked_for_once_however_many_batches_follow(
+    path: str, batches: int
+) -> None:
+    bench = topics()
+    for _ in range(batches):
+        bench.run()
+        bench.one_more()
+    bench.warehouse.limits = dataclasses.replace(bench.warehouse.limits, files=1)
+    asked: list[Call] = []
+
+    def fault(call: Call) -> Outcome:
+        if (call.operation, call.target) != ("get", path):
+            return Outcome.OK
+        asked.append(call)
+        bench.clock.sleep(30)
+        return Outcome.UNAVAILABLE
+
+    bench.faults = fault
+    [loaded] = [table for table in bench.load().tables if table.table.table == GOOD]
+    assert (len(loaded.jobs), len(asked)) == (batches, 1)
 
 
 def test_a_commit_that_falls_silent_during_a_load_is_named_even_if_it_answers_again() -> None:

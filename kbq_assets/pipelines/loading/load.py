@@ -46,7 +46,7 @@ from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.pipelines.protocol.outages import guarded
 from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.pipelines.protocol.state import Versioned
-from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.protocol.state_cache import RunCache, StateCache
 from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -169,7 +169,7 @@ def load(
     started, options = ports.clock.monotonic(), options or LoadOptions()
     cache = cache or StateCache(ports.store)
     ports = replace(ports, store=guarded(ports.store, ports.clock.monotonic))
-    cycle = _Cycle(ports, options, cache, on_table)
+    cycle = _Cycle(ports, options, RunCache(cache, ports.clock.monotonic), on_table)
     with pool_of(options.concurrency, "kbq-load") as pool:
         cycle.run(only, pool)
     reports = sorted(cycle.reports, key=lambda report: report.table)
