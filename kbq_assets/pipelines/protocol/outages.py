@@ -116,9 +116,10 @@ class _GuardedStore(MappedStore):
         except Unavailable as error:
             return dict.fromkeys(paths, error)
         failed = call(paths)
-        silent = [(path, error) for path, error in failed.items() if isinstance(error, TransientError)]
+        silent = {path: error for path, error in failed.items() if isinstance(error, TransientError)}
+        path = next(iter(paths), "")
         if paths:
-            self._note(*(silent[0] if len(silent) == len(paths) else ("", None)), started)
+            self._note(path, silent[path] if len(silent) == len(paths) else None, started)
         return failed
 
     def _ask_for_all(self, prefix: str, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
