@@ -135,7 +135,8 @@ class Loader:
     def advance_hours(self) -> None:
         """Write the hours that are complete now to the states, as a load does at its end. Loads nothing.
 
-        If very much is staged, this is left to the next load.
+        If very much is staged, this is left to the next load. Raises Unavailable, after it judged all other tables, if
+        the store does not give a commit now.
         """
         deployment = self.deployment
         deployment.check_staging(Role.LOAD)
@@ -144,6 +145,8 @@ class Loader:
         view = read_view(deployment.load_cache, deployment.blocks, survives_silence=True)
         advance_tables(deployment.load_store, view, deployment.sources.known)
         follow_lake(deployment, self.open_readers, self._publish_hours(), TICK_SECONDS)
+        for path, why in view.unavailable.items():
+            raise Unavailable(f"the tables of {path} wait: {why}")
 
     def _publish_hours(self) -> set[TableReference]:
         pause_ms = self.deployment.settings.run.hours_seconds * 1000
