@@ -46,7 +46,9 @@ class DocumentCheck:
         self._has_alternatives = '"anyOf"' in schema or '"oneOf"' in schema
 
         def retrieve(uri: str) -> Any:
-            name = next((each for each in referenced if uri == each or uri.endswith(f"/{each}")), None)
+            # The longest name, because `v2/a.json` also ends with the name `a.json`.
+            fitting = (each for each in referenced if uri == each or uri.endswith(f"/{each}"))
+            name = max(fitting, key=len, default=None)
             if name is None:
                 raise ValueError("KBQ fetches no schemas")
             return referenced[name]

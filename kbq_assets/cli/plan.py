@@ -17,15 +17,16 @@ from kbq_assets.cli.context import (
     pass_loader,
     pass_observer,
 )
-from kbq_assets.cli.cost import cost_json, cost_lines, costs_of
+from kbq_assets.cli.cost import CycleCost, cost_json, cost_lines, costs_of
 from kbq_assets.cli.render import console, echo_json, name_empty_list, number, size, stop_lines, table
+from kbq_assets.core.errors import TransientError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
-from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.completeness import moment
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.extraction.extractor import Extractor
+from kbq_assets.pipelines.loading.load import LoadPlan
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.documents import document, stop_json
 from kbq_assets.pipelines.observation.observer import Observer
@@ -58,7 +59,7 @@ def plan(
     Without an argument, show both: the extraction's ranges and stops, and the next batch of every table with committed
     files, as a load would submit them now. `load` also makes a dry run of each table's statement, and shows the bytes
     that BigQuery would bill. If you name tables, it also shows the SQL. Exit code 1 if a statement exceeds its table's
-    bytes_per_day, 75 if the store does not give a topic's commit now.
+    bytes_per_day, or if the store refuses a commit or state, 75 if it does not give one now.
 
     \b
       kbq plan
@@ -71,29 +72,29 @@ def plan(
         raise click.UsageError("only `kbq plan load` takes tables")
     only = loader.chosen(tables)
     extraction = extractor.plan(extractor.chosen(topics)) if what != "load" else None
-    batches = [b for b in loader.plan() if not only or b.table in only] if what != "extract" else None
+    loads = loader.plan().of(only) if what != "extract" else None
+    batches = loads.batches if loads else None
     statements = loader.plan_statements(batches or (), only) if what == "load" else []
-    known = observer.tables() if what != "extract" else ()
-    switches = loader.plan_switches(only) if what != "extract" else {}
+    known = observer.tables(survives_silence=True) if loads else ()
+    switches = loader.plan_switches(only) if loads else {}
     costs = costs_of(extractor, extraction, batches) if cost else []
     if as_json:
         document: dict[str, object] = {} if extraction is None else {"extract": extraction_json(extraction)}
-        document |= {} if batches is None else {"load": load_json(batches, known, switches)}
+        document |= {} if loads is None else {"load": load_json(loads, known, switches)}
         document |= {"statements": [_statement_json(each) for each in statements]} if statements else {}
         document |= {"cost": [cost_json(each) for each in costs]} if cost else {}
         echo_json(document)
     else:
-        _print_plan(extractor, extraction, batches, known, switches)
+        _print_plan(extractor, extraction, loads, known, switches)
         _print_statements(statements, bool(only), console())
-        for line in cost_lines(costs) if cost else ():
-            console().print(line)
-    _exit(statements, extraction)
+        _print_costs(costs, console())
+    _exit(statements, extraction, loads)
 
 
 def _print_plan(
     extractor: Extractor,
     extraction: ExtractionPlan | None,
-    batches: Sequence[LoadBatch] | None,
+    loads: LoadPlan | None,
     tables: Sequence[TableStatus],
     switches: Mapping[TableReference, str],
 ) -> None:
@@ -101,8 +102,8 @@ def _print_plan(
     if extraction is not None and not is_further_warehouse():
         name_empty_list(extractor.deployment)
         _print_extraction(extraction, out)
-    if batches is not None:
-        _print_load(batches, [t for t in tables if t.blocked_rows], out)
+    if loads is not None:
+        _print_load(loads, [t for t in tables if t.blocked_rows], out)
     if parked := sum(t.state == "parked" for t in tables):
         load = counted(parked, "parked table loads", "parked tables load")
         out.print(f"{load} nothing; next: kbq status", style="yellow")
@@ -138,7 +139,7 @@ def _unit_json(unit: Unit) -> dict[str, object]:
 
 
 def load_json(
-    batches: Sequence[LoadBatch],
+    loads: LoadPlan,
     tables: Sequence[TableStatus],
     switches: Mapping[TableReference, str],
 ) -> dict[str, object]:
@@ -159,8 +160,11 @@ def load_json(
                 **document(batch, "rows bytes"),
                 "paths": [file.path for file in batch.files],
             }
-            for batch in batches
+            for batch in loads.batches
         ],
+        "refused": dict(loads.refused),
+        "unavailable": dict(loads.unavailable),
+        "failed": {str(table): str(error) for table, error in loads.failed.items()},
     }
 
 
@@ -222,7 +226,8 @@ def _changes(planned: ExtractionPlan) -> Iterator[str]:
         yield f"gap of {gap.topic_partition} until {gap.until}: {gap.reason}"
 
 
-def _print_load(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus], out: Console) -> None:
+def _print_load(loads: LoadPlan, blocked: Sequence[TableStatus], out: Console) -> None:
+    batches = loads.batches
     if batches:
         planned = table("load", "#schema id", "#files", "#rows", "#size")
         for batch in batches:
@@ -235,6 +240,10 @@ def _print_load(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus], ou
     out.print(f"load: {counted(rows, 'row')} in the next batches of {counted(len(batches), 'table')}")
     for t in blocked:
         out.print(f"blocked: {t.table}: {t.message}", style="yellow")
+    for what, why in (*loads.refused.items(), *loads.failed.items()):
+        out.print(f"failed: {what}: {why}", style="yellow")
+    for path, message in loads.unavailable.items():
+        out.print(f"not planned now: {path}: {message}", style="yellow")
 
 
 def _statement_json(planned: StatementPlan) -> dict[str, object]:
@@ -259,8 +268,17 @@ def _print_statements(statements: Sequence[StatementPlan], shows_sql: bool, out:
             click.echo(planned.sql)
 
 
-def _exit(statements: Sequence[StatementPlan], extraction: ExtractionPlan | None) -> None:
-    if any(each.excess for each in statements):
+def _print_costs(costs: Sequence[CycleCost], out: Console) -> None:
+    for line in cost_lines(costs) if costs else ():
+        out.print(line)
+
+
+def _exit(
+    statements: Sequence[StatementPlan], extraction: ExtractionPlan | None, loads: LoadPlan | None
+) -> None:
+    failed = loads.failed.values() if loads else ()
+    stays = any(each.excess for each in statements) or bool(loads and loads.refused)
+    if stays or not all(isinstance(error, TransientError) for error in failed):
         sys.exit(ExitCode.FAILED)
-    if extraction is not None and failures_of(extraction):
+    if failed or (loads and loads.unavailable) or (extraction is not None and failures_of(extraction)):
         sys.exit(ExitCode.TRY_AGAIN)

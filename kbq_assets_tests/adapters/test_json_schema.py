@@ -57,6 +57,14 @@ def test_a_reference_is_another_schema_of_the_registry() -> None:
     assert message(schema, {"home": {}}, references=[address]).startswith("/home violates")
 
 
+@pytest.mark.parametrize("name", ["a.json", "v2/a.json", "https://x.org/v2/a.json"])
+def test_of_references_whose_names_end_alike_the_one_that_is_meant_counts(name: str) -> None:
+    names = ["a.json", "https://x.org/v2/a.json", "v2/a.json"]
+    references = [(each, json.dumps({"required": [each]})) for each in names]
+    schema = {"properties": {"home": {"$ref": name}}}
+    assert message(schema, {"home": {name: 1}}, references=references) == ""
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -69,6 +69,9 @@ def test_what_is_held_is_reported_by_plan_status_and_load(world: FakePlatform, e
         "held": [{"table": "shop.orders", "rows": 3, "message": BLOCKED}],
         "batches": [],
         "changes": [],
+        "refused": {},
+        "unavailable": {},
+        "failed": {},
     }
     assert f"blocked: shop.orders: {BLOCKED}" in extracted.done("status")
     assert "0 stopped, 0 parked, 1 blocked" in extracted.done("status")

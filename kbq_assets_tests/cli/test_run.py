@@ -10,10 +10,10 @@ from unittest.mock import patch
 import pytest
 
 from kbq_assets.cli.context import ExitCode
-from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 from kbq_assets.core.loading.completeness import moment
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import TableReference, commit_path
+from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import StoredObject
@@ -87,6 +87,51 @@ def test_a_plan_names_a_commit_that_the_store_does_not_give_now(world: FakePlatf
     assert f"not planned now: {TOPIC}[0]: no answer" in shown.stdout
     assert shown.exit_code == ExitCode.TRY_AGAIN
     assert document["extract"]["failures"][f"{TOPIC}[0]"] == "no answer\n  next: wait"
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "said", "code"),
+    [
+        (
+            commit_path(TOPIC, 0),
+            Unavailable("no answer"),
+            "not planned now: {path}: no answer",
+            ExitCode.TRY_AGAIN,
+        ),
+        (commit_path(TOPIC, 0), ConfigurationError("403"), "failed: {path}: 403", ExitCode.FAILED),
+        (
+            table_state_path(ORDERS),
+            Unavailable("no answer"),
+            "failed: {table}: no answer",
+            ExitCode.TRY_AGAIN,
+        ),
+        (table_state_path(ORDERS), ConfigurationError("403"), "failed: {table}: 403", ExitCode.FAILED),
+    ],
+)
+def test_a_plan_of_a_load_names_what_it_cannot_read_and_ends_as_the_load(
+    world: FakePlatform, run: Shell, path: str, error: KbqError, said: str, code: ExitCode
+) -> None:
+    world.produce(1)
+    run.done("extract")
+    run.done("load")
+    world.produce(1)
+    run.done("extract")
+    read = world.store.get
+
+    def get(asked: str) -> StoredObject:
+        if asked == path:
+            raise error
+        return read(asked)
+
+    with patch.object(world.store, "get", get):
+        for arguments in (["load"], ["load", str(ORDERS)], []):
+            shown = run("plan", *arguments)
+            assert said.format(path=path, table=ORDERS) in shown.stdout, shown
+            assert shown.exit_code == code
+        document = json.loads(run("plan", "load", "--json").stdout)["load"]
+        assert run("load").exit_code == code
+    named = {**document["refused"], **document["unavailable"], **document["failed"]}
+    assert named == {path if path == commit_path(TOPIC, 0) else str(ORDERS): error.message}
 
 
 def test_a_plan_says_when_the_hour_of_what_waits_ends(world: FakePlatform, run: Shell) -> None:
@@ -342,6 +387,21 @@ def test_a_commit_that_a_load_cannot_read_now_means_try_again(world: FakePlatfor
     assert [*json.loads(run("load", "--json").stdout)["unavailable"]] == [commit]
     world.store = store
     assert run.json("load")["rows"] == 1
+
+
+@pytest.mark.parametrize("registry", ["commits/_topics.json", "tables/_tables.json"])
+@pytest.mark.parametrize("arguments", [("extract",), ("load",), ("plan", "load")])
+def test_a_registry_that_cannot_be_read_now_means_try_again_and_says_why(
+    world: FakePlatform, run: Shell, registry: str, arguments: tuple[str, ...]
+) -> None:
+    world.produce(1)
+    run.done("extract")
+    run.done("load")
+    world.store.faults = lambda call: Outcome.UNAVAILABLE if call.target == registry else Outcome.OK
+    world.store = world.store.view("cli")  # type: ignore[assignment]
+    result = run(*arguments)
+    assert result.exit_code == ExitCode.TRY_AGAIN
+    assert f"without {registry}, a lost object would look like a new one" in result.stderr
 
 
 def test_clean_deletes_orphans_and_says_how_many(world: FakePlatform, run: Shell) -> None:

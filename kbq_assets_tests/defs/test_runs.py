@@ -202,7 +202,7 @@ def test_chosen_tables_are_loaded_and_no_other(world: PlatformWorld, instance: d
     world.run("extract_job", instance)
     result = materialise_tables(world, instance, TABLE)
     assert {key: entries["rows"] for key, entries in materialised(result).items()} == {TABLE: 2}
-    assert [str(batch.table) for batch in world.parts.loader.plan()] == ["nyc.Flight"]
+    assert [str(batch.table) for batch in world.parts.loader.plan().batches] == ["nyc.Flight"]
 
 
 NO_KEYS = ["nyc.flights", "nyc.flights.v1/x/nyc.flights", f"nyc.flights.v1/{'9' * 5000}/nyc.flights"]

@@ -340,7 +340,7 @@ def test_a_job_that_a_dead_run_left_is_recorded_by_the_next(
     with pytest.raises(KeyboardInterrupt):
         world.parts.loader.load()
     world.warehouse.insert_job = insert  # type: ignore[method-assign]
-    assert world.parts.loader.plan() == []
+    assert world.parts.loader.plan().batches == ()
     [request] = evaluate(world, "done_file_sensor", instance).run_requests or ()
     world.run("load_job", instance, tags=request.tags)
     assert "every committed file is loaded" in reason(evaluate(world, "done_file_sensor", instance))

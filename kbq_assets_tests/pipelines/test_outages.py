@@ -3,6 +3,9 @@ for all of them costs a run a few calls, however many topics it has."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
@@ -10,15 +13,20 @@ import pytest
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.topic_registry import TopicEntry
+from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.extraction import recovery
+from kbq_assets.pipelines.extraction.plan import plan
 from kbq_assets.pipelines.extraction.ports import ExtractionReport
+from kbq_assets.pipelines.observation.pending import has_work
 from kbq_assets.pipelines.operate.commands import propose_park_table, propose_resume_table
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.outages import SILENT_CALLS
-from kbq_assets_tests.fakes.faults import Call, Outcome
+from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
-from kbq_assets_tests.pipelines.test_refusals import BAD, GOOD, Topics, topics
+from kbq_assets_tests.pipelines.test_refusals import BAD, GOOD, SOURCES, Topics, topics
 
 BAD_TP = TopicPartition(BAD, 0)
 
@@ -64,6 +72,49 @@ def test_a_new_partition_that_cannot_be_added_now_fails_alone() -> None:
     assert bench.position(GOOD) == 3
 
 
+@pytest.mark.parametrize("outcome", [Outcome.UNAVAILABLE, Outcome.REFUSED])
+def test_a_registry_that_cannot_be_written_fails_new_topics_alone(outcome: Outcome) -> None:
+    bench = topics()
+    bench.kafka.create_topic("new", 1)
+    bench.one_more()
+    silence(bench, "swap", "commits/_topics.json", outcome)
+    report = bench.run()
+    troubled = {tp.topic for tp in (*report.failures, *(stop.topic_partition for stop in report.stops))}
+    assert troubled == {"new"}
+    assert (bench.position(BAD), bench.position(GOOD)) == (3, 3)
+    bench.allow()
+    assert [*bench.run().partitions] != []
+    assert bench.position("new") == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNAVAILABLE, Outcome.CRASH_BEFORE])
+def test_a_creation_that_was_interrupted_is_completed_so_a_lost_commit_is_missed(outcome: Outcome) -> None:
+    bench = Topics().with_topics()
+    bench.faults = Script("swap", "commits/_topics.json", outcome, nth=2)
+    with suppress(Crash):
+        bench.run()
+    bench.allow()
+    bench.run()
+    assert state.topic_registry(bench.store).topics[BAD] == TopicEntry(active=(0,))
+    bench.load()
+    bench.store.delete("commits/t0.json")
+    [stop] = bench.run().stops
+    assert (stop.topic_partition.topic, stop.reason) == (BAD, StopReason.COMMIT_MISSING)
+
+
+def test_an_interrupted_creation_is_completed_although_nothing_is_to_read() -> None:
+    bench = Topics()
+    bench.kafka.delete_topic("shop.events")
+    bench.kafka.create_topic(BAD, 1)
+    bench.faults = Script("swap", "commits/_topics.json", Outcome.UNAVAILABLE, nth=2)
+    bench.run()
+    bench.allow()
+    planned = plan(bench.store, bench.kafka, SOURCES)
+    assert (planned.announced, has_work(planned)) == (((BAD, 0),), True)
+    bench.run()
+    assert not has_work(plan(bench.store, bench.kafka, SOURCES))
+
+
 def test_a_topic_whose_done_files_cannot_be_listed_now_fails_alone() -> None:
     bench = Topics().with_topics()
     silence(bench, "list", "done/t0.")
@@ -105,6 +156,27 @@ def test_a_store_that_falls_silent_costs_a_run_a_few_calls() -> None:
     assert len(report.failures) == 40
     assert report.cause.partition(": ")[2].startswith("the store does not answer: get commits/")
     assert len(asked) == 2 * SILENT_CALLS, "once to prune, and once to plan"
+
+
+@pytest.mark.parametrize(
+    ("registry", "run"),
+    [
+        ("commits/_topics.json", Topics.run),
+        ("commits/_topics.json", Topics.load),
+        ("tables/_tables.json", Topics.load),
+    ],
+)
+def test_a_registry_that_cannot_be_read_now_ends_a_run_and_says_why(
+    registry: str, run: Callable[[Topics], object]
+) -> None:
+    """Which objects must exist is not known, so nothing can be done."""
+    bench = topics()
+    silence(bench, "get", registry)
+    with pytest.raises(Unavailable, match=f"no answer; without {registry}, a lost object would look like a"):
+        run(bench)
+    bench.allow()
+    bench.run()
+    bench.assert_whole_again()
 
 
 def test_a_store_that_answers_nothing_costs_a_run_two_calls() -> None:
@@ -161,6 +233,26 @@ def test_a_backup_whose_commit_cannot_be_read_now_fails_alone() -> None:
     assert [*bench.extract(sources=sources).backup.windows] == [BAD_TP]
 
 
+@pytest.mark.parametrize("outcome", [Outcome.UNAVAILABLE, Outcome.REFUSED])
+@pytest.mark.parametrize("backup", ["true", "only"])
+def test_a_backup_whose_commit_cannot_be_created_fails_alone(outcome: Outcome, backup: str) -> None:
+    bench = Topics().with_topics()
+    sources = (SourceEntry("*", TopicSettings.of(dataset="d", table="{topic}", backup=backup)),)
+    bench.faults = lambda call: (
+        outcome
+        if (call.process, call.operation) == ("backup", "create") and "commits/t0.json" in call.target
+        else Outcome.OK
+    )
+    report = bench.extract(sources=sources)
+    stops = [stop.topic_partition.topic for stop in report.backup.stops]
+    failed = [tp.topic for tp in report.backup.failures]
+    assert (failed, stops) == (([BAD], []) if outcome is Outcome.UNAVAILABLE else ([], [BAD]))
+    assert [*report.backup.windows] == [TopicPartition(GOOD, 0)]
+    assert (report.failures, report.stops, len(report.partitions)) == ({}, (), 2 * (backup == "true"))
+    bench.allow()
+    assert [*bench.extract(sources=sources).backup.windows] == [BAD_TP]
+
+
 def test_a_table_fails_alone_while_its_state_cannot_be_read() -> None:
     bench = topics()
     bench.run()
@@ -180,6 +272,30 @@ def test_a_commit_that_a_load_cannot_read_now_waits_alone_for_the_next_load() ->
     assert report.unavailable == report.unread
     assert (bench.rows(BAD), bench.rows(GOOD)) == (1, 2)
     bench.assert_whole_again()
+
+
+@pytest.mark.parametrize("path", ["commits/t0.json", "tables/d.t0.json"])
+@pytest.mark.parametrize("batches", [1, 5])
+def test_an_object_that_a_load_cannot_read_is_asked_for_once_however_many_batches_follow(
+    path: str, batches: int
+) -> None:
+    bench = topics()
+    for _ in range(batches):
+        bench.run()
+        bench.one_more()
+    bench.warehouse.limits = dataclasses.replace(bench.warehouse.limits, files=1)
+    asked: list[Call] = []
+
+    def fault(call: Call) -> Outcome:
+        if (call.operation, call.target) != ("get", path):
+            return Outcome.OK
+        asked.append(call)
+        bench.clock.sleep(30)
+        return Outcome.UNAVAILABLE
+
+    bench.faults = fault
+    [loaded] = [table for table in bench.load().tables if table.table.table == GOOD]
+    assert (len(loaded.jobs), len(asked)) == (batches, 1)
 
 
 def test_a_commit_that_falls_silent_during_a_load_is_named_even_if_it_answers_again() -> None:

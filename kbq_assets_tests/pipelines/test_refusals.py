@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.observation.check_names import TABLES_LOAD
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -16,10 +17,16 @@ from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.extraction import recovery
 from kbq_assets.pipelines.extraction.ports import ExtractionReport
+from kbq_assets.pipelines.loading.load import plan
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
+from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.observation import status
+from kbq_assets.pipelines.observation.checks import CheckPorts, run_checks
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import propose_park_table, propose_resume_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.refusals import MANY
+from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.pipelines.bench import Bench, value
 from kbq_assets_tests.sizes import thinned
@@ -215,3 +222,19 @@ def test_a_store_that_refuses_everything_ends_the_run_with_one_message(
         run(bench)
     assert refusal.value.next_step.startswith(f"grant {operations[0]} on ")
     assert refusal.value.message.count("403") == 1
+
+
+def test_a_state_that_is_refused_hides_no_other_table() -> None:
+    bench = topics()
+    bench.run()
+    bench.refuse("get", path="tables/d.t0.json")
+    store, bad = bench.store.view("reader"), TableReference("d", BAD)
+    [failed, ready] = status.read_tables(StateCache(store))
+    assert (failed.table, failed.state, ready.state) == (bad, "failed", "ready")
+    assert failed.message == "get tables/d.t0.json: 403\n  next: grant get on tables/d.t0.json"
+    assert status.feeds_of(read_view(StateCache(store)))[bad] == frozenset()
+    assert [batch.table.table for batch in plan(store).batches] == [GOOD]
+    ports = CheckPorts(StateCache(store), LoadBlocks(), lambda: bench.kafka, SOURCES, bench.clock.now_ms)
+    [failure] = run_checks(ports, broker=False).failures
+    assert (failure.check, failure.subject) == (TABLES_LOAD, str(bad))
+    assert failure.commands == ("grant get on tables/d.t0.json",)

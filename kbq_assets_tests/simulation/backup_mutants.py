@@ -141,7 +141,7 @@ ERASURE_MUTANTS = (
     Mutant("windows of a backup are told apart by their position alone", "B5",
            ((manifest_contents, "_key", _without_epoch),), seed=3),
     Mutant("a reset of the backup hides copies from an erasure", "X5",
-           ((search, "epochs_of_log", _no_epochs),), seed=47),
+           ((search, "epochs_of_log", _no_epochs),), seed=20),
     Mutant("files in quarantine keep their rows", "X3", ((topic, "_unloaded", _without_quarantine),), seed=4),
 )  # fmt: skip
 #: Late publications (`races.run_late_publication`) notice these.

@@ -208,7 +208,7 @@ MUTANTS = (
            ((commits, "prune", _prune_if_any_loaded),), seed=3),
     Mutant("the sweep ignores the position", "E6", ((pruning, "_is_orphan", _orphan_whatever_the_position),), seed=23),
     Mutant("the sweep reads tables and backlogs before the commits", "E6",
-           ((state, "files_in_use", _tables_before_the_commit),), seed=25),
+           ((state, "files_in_use", _tables_before_the_commit),), seed=593),
     Mutant("a failed job counts as loaded", "L5", ((job_recovery, "_recover", _record_failed_as_loaded),), seed=11),
     Mutant("files are deleted before the load is recorded", "L4", ((job_recovery, "settle", _delete_then_settle),)),
     Mutant("the mark passes a bad file before its batch", "L5", ((table_state, "isolate", _isolate_with_the_mark),),
@@ -321,7 +321,7 @@ def _settled_with_their_records(state: TableState, in_flight: JobInFlight) -> Ta
 ORDER_MUTANTS = (
     Mutant("batches by schema first", "O1", ((ordering_batches, "plan_ordered", ordered.by_schema),), seed=0),
     Mutant("a gate is ignored", "O7", ((TableOrder, "unvalidated", property(lambda self: 0)),), seed=1),
-    Mutant("a hold is ignored", "O5", ((TableOrder, "why_held", property(lambda self: "")),), seed=2),
+    Mutant("a hold is ignored", "O5", ((TableOrder, "why_held", property(lambda self: "")),), seed=6),
     Mutant("a skip without its decision", "O4, O6", ((transitions, "skip", ordered.skip_silently),), seed=4),
     Mutant("a batch that failed is tried with other windows", "O3",
            ((ordering_batches, "identity", lambda file: ""),), seed=5),
@@ -329,7 +329,7 @@ ORDER_MUTANTS = (
 #: Schedules of tables by hour notice these.
 HOUR_MUTANTS = (
     Mutant("a file crosses an hour", "O8", ((WindowHours, "divide", ordered.in_one_file),), seed=0),
-    Mutant("an hour is released early", "O8", ((hour_order, "released", lambda queues, release: queues),), seed=2),
+    Mutant("an hour is released early", "O8", ((hour_order, "released", lambda queues, release: queues),), seed=4),
     Mutant("one partition's watermark decides", "O8",
            ((loading_completeness, "slowest_partitions", ordered.fastest_partitions),), seed=4),
     Mutant("a window's hours are loaded one by one", "O8",

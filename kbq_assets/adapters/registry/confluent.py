@@ -125,8 +125,8 @@ class ConfluentSchemaRegistry:
         kind = answer.get("schemaType") or "AVRO"
         if kind == "AVRO":
             return RegisteredSchema(schema_id, self._whole(answer), label=guid)
-        referenced = ((reference.name, text) for reference, text in self._referenced(answer).items())
-        return RegisteredSchema(schema_id, answer["schema"], kind, tuple(sorted(referenced)), guid)
+        referenced = tuple(sorted(self._referenced(answer).items()))
+        return RegisteredSchema(schema_id, answer["schema"], kind, referenced, guid)
 
     def _whole(self, answer: Mapping[str, Any]) -> str:
         schema: str = answer["schema"]
@@ -138,25 +138,29 @@ class ConfluentSchemaRegistry:
         except UnstageableSchema:
             return schema  # staging its records reports the error
 
-    def _referenced(self, answer: Mapping[str, Any]) -> dict[_Reference, str]:
-        """The schemas that a schema refers to, directly and indirectly."""
-        schemas: dict[_Reference, str] = {}
-        wanted = dict.fromkeys(_references_of(answer))
+    def _referenced(self, answer: Mapping[str, Any]) -> dict[str, str]:
+        """The schemas that a schema refers to, directly and indirectly, by name.
+
+        Several versions may have one name. As for Confluent's clients, the first counts: depth first, in the order of
+        the references. ``wanted`` is a stack, from which a later mention of a name removes an earlier one.
+        """
+        schemas: dict[str, str] = {}
+        wanted = _stacked({}, answer)
         size, started = len(answer["schema"]), time.monotonic()
         while wanted:
             if len(schemas) + len(wanted) > _MAX_REFERENCES:
                 raise UnstageableSchema(f"it has more than {_MAX_REFERENCES} references")
             if time.monotonic() - started > _MAX_SECONDS:
                 raise _too_slow(counted(len(schemas) + 1, "reference"))
-            reference, _ = wanted.popitem()
+            name, reference = wanted.popitem()
             what = f"version {reference.version} of {reference.subject}, which a schema refers to,"
             reply, address = self._get(reference.path)
             found = _answer(reply, what, address)
-            schemas[reference] = found["schema"]
+            schemas[name] = found["schema"]
             size += len(found["schema"])
             if size > _MAX_BYTES:
                 raise UnstageableSchema(f"with its references it has more than {_MAX_BYTES >> 20} MB")
-            wanted |= dict.fromkeys(each for each in _references_of(found) if each not in schemas)
+            wanted = {each: where for each, where in _stacked(wanted, found).items() if each not in schemas}
         return schemas
 
     def _get(self, path: str) -> tuple[Reply, str]:
@@ -211,13 +215,21 @@ def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
     return reply.json
 
 
+def _stacked(wanted: dict[str, _Reference], answer: Mapping[str, Any]) -> dict[str, _Reference]:
+    """The stack with the references of a schema on top, the first one uppermost."""
+    for reference in reversed(_references_of(answer)):
+        wanted.pop(reference.name, None)
+        wanted[reference.name] = reference
+    return wanted
+
+
 def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
     references = answer.get("references") or ()
     try:
         return [
             # A lone surrogate is valid neither in an address nor in a log.
             _Reference(
-                str(each.get("name", "")),
+                str(each.get("name") or each["subject"]),
                 str(each["subject"]).encode(errors="replace").decode(),
                 int(each["version"]),
             )

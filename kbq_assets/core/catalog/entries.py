@@ -21,6 +21,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import check_topic
 from kbq_assets.core.topics.business_time import option_text
 from kbq_assets.core.topics.declaration import text_of
+from kbq_assets.core.topics.destinations import check_datasets
 from kbq_assets.core.topics.personal import undecided
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
@@ -273,9 +274,11 @@ def _settings(
 
 
 def _check_target(settings: TopicSettings, topic: str) -> None:
-    if not settings.destination.by_record:
-        settings.destination.table_for(topic)  # checks the names
-    for name in settings.destination.template.inputs:
+    destination = settings.destination
+    check_datasets(destination.dataset, destination.error_dataset)
+    if not destination.by_record:
+        destination.table_for(topic)  # checks the names
+    for name in destination.template.inputs:
         if name.startswith("topic"):
             raise ConfigurationError(
                 f"table: the topic {topic} has no {name}", next_step="its parts: {topic.1}, …"

@@ -23,7 +23,7 @@ from kbq_assets.core.protocol.names import check_topic, shard_of
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.protocol.waits import StopReason
-from kbq_assets.core.protocol.watermarks import LogEnd
+from kbq_assets.core.protocol.watermarks import LogEnd, Shard
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Ids that mean "no topic id" (KIP-516's zero id).
@@ -106,6 +106,8 @@ class ExtractionPlan:
     log_ends: Mapping[TopicPartition, LogEnd] = field(default_factory=dict, compare=False, repr=False)
     #: topics that an operator reported as deleted, and that the broker lists again
     returned: tuple[str, ...] = ()
+    #: commits that exist but are only announced, because a run ended between the two
+    announced: tuple[Shard, ...] = ()
     #: extra work for backups, by area; the units above may serve a backup too (PROTOCOL B1)
     backups: Mapping[str, ExtractionPlan] = field(default_factory=dict)
 
@@ -284,8 +286,7 @@ def _plan_new_partition(
     starts: dict[int, dict[int, int]],
     usual: Averages,
 ) -> None:
-    known_topic = bool(snapshot.commits)
-    latest = not known_topic and snapshot.settings.extraction.start == "latest"
+    latest = not snapshot.commits and snapshot.settings.extraction.start == "latest"
     start = broker.latest if latest else broker.earliest
     shard = shard_of(tp.partition)
     if shard in snapshot.commits:

@@ -35,15 +35,21 @@ def urgency(unit: Unit) -> tuple[float, int]:
 def within_limits(
     units: Sequence[Unit], averages: Mapping[TopicPartition, Averages], run: ReadLimits
 ) -> tuple[list[Unit], list[Throttled]]:
-    """Units cut to the limits, and the positions that are deferred."""
+    """Units cut to the limits, and the positions that are deferred. A limit below the size of a position lets one
+    position through: otherwise no run would ever read it."""
     topics = {
         unit.range.topic_partition.topic: ReadLimits(
             unit.settings.extraction.max_records, unit.settings.extraction.max_bytes
         )
         for unit in units
     }
+    most = {
+        topic: min(filter(None, (own.bytes, run.bytes)), default=math.inf) for topic, own in topics.items()
+    }
     demands = [
-        Demand(tp.topic, unit.range.positions, max(1, math.ceil(averages[tp].bytes)), weight(unit))
+        Demand(
+            tp.topic, unit.range.positions, math.ceil(min(averages[tp].bytes, most[tp.topic])), weight(unit)
+        )
         for unit in units
         for tp in [unit.range.topic_partition]
     ]

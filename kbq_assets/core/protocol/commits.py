@@ -208,8 +208,7 @@ class Commit(Stored):
 
     @property
     def stored_format(self) -> int:
-        """Locks out older releases: those without erasures would read erased records again, and those without merges
-        would delete the files that a merge writes."""
+        """Locks out older releases, which would read erased records again, or delete files that a merge writes."""
         return codec.MERGING if self.merges % 2 else codec.ORDERED if self.erasures else codec.FORMAT
 
     def topic_partition(self, partition: int) -> TopicPartition:
@@ -330,6 +329,7 @@ def accept_gap(commit: Commit, partition: int, until: int, reason: str, leader_e
         leader_epoch=leader_epoch,
         epoch_until=until if leader_epoch >= 0 else 0,
         stop=None,
+        deaths=0,
     )
     return commit.with_partition(partition, accepted)
 

@@ -101,6 +101,21 @@ def _is_within(one: str, other: str) -> bool:
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
+def check_datasets(dataset: Template, error_dataset: str) -> None:
+    """Raise ConfigurationError for a name that no dataset can have. A template is checked once it is filled in; an
+    ``error_dataset`` is none, and "" for ``dataset``."""
+    named = [] if dataset.is_template else [("dataset", dataset.text)]
+    named += [("error_dataset", error_dataset)] if error_dataset else []
+    for option, name in named:
+        try:
+            TableReference(name, "t")
+        except InvalidName as error:
+            raise ConfigurationError(
+                f"{option}={name} is not the name of a dataset",
+                next_step="letters, digits and '_', at most 200 characters",
+            ) from error
+
+
 def check_known(known: Iterable[str]) -> None:
     """Raise ConfigurationError for names that differ only by case, and for words that are not patterns of names."""
     seen: dict[str, str] = {}

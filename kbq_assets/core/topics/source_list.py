@@ -20,6 +20,7 @@ from typing import Final
 from kbq_assets.core.errors import ConfigurationError, InvalidName
 from kbq_assets.core.protocol.names import check_topic
 from kbq_assets.core.spelling import meant
+from kbq_assets.core.topics.destinations import check_datasets
 from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
 
 _WILDCARDS: Final = "*?["
@@ -171,6 +172,7 @@ def _settings(words: Iterable[str], base: TopicSettings) -> TopicSettings:
             raise ConfigurationError(f"unknown option {key!r}", next_step=hint)
         options[key] = value
     made = base.with_options(**options)
+    check_datasets(made.destination.dataset, made.destination.error_dataset)
     if made.records.validate and made.records.format in ("json", "json_columns"):
         raise ConfigurationError(
             "validate=true: a source list declares no schema",

@@ -16,12 +16,13 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.pipelines.backup.plan import backup_commands
 from kbq_assets.pipelines.backup.report import BackupReport
+from kbq_assets.pipelines.extraction.prepare import Prepared
 from kbq_assets.pipelines.extraction.publisher import Publisher
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-Prepare = Callable[[ObjectStore, ExtractionPlan], list[Unit]]
+Prepare = Callable[[ObjectStore, ExtractionPlan], Prepared]
 
 
 class BackupPublishers:
@@ -40,17 +41,23 @@ class BackupPublishers:
 
     def prepare(self, planned: ExtractionPlan, units: Iterable[Unit], prepare: Prepare) -> list[Unit]:
         """Create the commits that backups need, and return the run's ``units`` with the units that only backups need.
-        If an area cannot be prepared, only the tables are read."""
+        Where a backup's commit, or its area, cannot be prepared, only the tables are read."""
         units = list(units)
         for area, backup in planned.backups.items():
             self._stops += backup.stops
             self._failures |= backup.failures
+            shared = [unit for unit in units if unit.backup_epoch and area_of(unit.settings) == area]
             try:
-                units += prepare(self._open_area(area), backup)
+                found = prepare(self._open_area(area), backup)
             except (TransientError, StateError, ConfigurationError) as error:
-                shared = [u for u in units if u.backup_epoch and area_of(u.settings) == area]
                 self._failures |= {u.range.topic_partition: str(error) for u in (*shared, *backup.units)}
-                units = [without_backup(u) if u in shared else u for u in units]
+            else:
+                self._stops += map(_of_backup, found.stops)
+                self._failures |= found.failures
+                units += found.units
+                shared = [unit for unit in shared if found.lacks(unit)]
+            lost = {unit.range.topic_partition for unit in shared}
+            units = [without_backup(u) if u.range.topic_partition in lost else u for u in units]
         return units
 
     def add(self, outcome: UnitOutcome) -> None:
@@ -87,5 +94,10 @@ class BackupPublishers:
         failures, stops = dict(self._failures), list(self._stops)
         for publisher in self._publishers.values():
             failures |= publisher.failures
-            stops += [replace(s, commands=backup_commands(s.commands)) for s in publisher.stops]
+            stops += map(_of_backup, publisher.stops)
         return BackupReport(windows, tuple(stops), failures)
+
+
+def _of_backup(stop: PartitionStop) -> PartitionStop:
+    """A stop with the commands that resume the backup."""
+    return replace(stop, commands=backup_commands(stop.commands))

@@ -40,7 +40,7 @@ from kbq_assets.pipelines.extraction.ports import (
     PartitionReport,
     Progress,
 )
-from kbq_assets.pipelines.extraction.prepare import prepare, prepare_each
+from kbq_assets.pipelines.extraction.prepare import prepare_each
 from kbq_assets.pipelines.extraction.publisher import Publisher
 from kbq_assets.pipelines.extraction.recovery import repair_and_prune
 from kbq_assets.pipelines.protocol.outages import guarded
@@ -54,7 +54,6 @@ __all__ = [
     "Progress",
     "extract",
     "plan",
-    "prepare",
 ]
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
@@ -84,7 +83,7 @@ def extract(
         publisher = Publisher(store, ports.offsets, ports.clock, pool, ends, started_ms, done_files=hints)
         areas = cache(lambda area: guarded(ports.open_backup(area), ports.clock.monotonic))
         backups = BackupPublishers(areas, ports.offsets, ports.clock, pool)
-        units = backups.prepare(planned, prepared.units, partial(prepare, log_store=store))
+        units = backups.prepare(planned, prepared.units, partial(prepare_each, log_store=store))
         run = _Run(ports, limits, units, (publisher, backups), on_progress)
         run.read_all()
     costs = charge(store, run.usage, ports.new_run(), started_ms)

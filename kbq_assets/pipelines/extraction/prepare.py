@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError, KbqError, TransientError
@@ -22,16 +23,7 @@ from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.ports.object_store import ObjectStore
 
 _NOT_WRITTEN: Final = "its commit is not written"
-
-
-def prepare(store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None = None) -> list[Unit]:
-    """Create the state that the plan needs, and return its units. ``log_store`` is the store of the erasure logs if it
-    is not ``store``. Raises ConfigurationError for a commit that the store refuses, and TransientError for one that it
-    does not write now."""
-    failed = _prepare(store, planned, log_store)
-    for error in failed.values():
-        raise error
-    return list(planned.units)
+_LOGGER: Final = logging.getLogger("kbq.extract")
 
 
 @dataclass(frozen=True)
@@ -42,13 +34,21 @@ class Prepared:
     stops: list[PartitionStop]
     #: partitions whose commit the store did not write now, each with the error
     failures: Mapping[TopicPartition, str]
+    #: commits that are not ready
+    failed: Collection[Shard]
+
+    def lacks(self, unit: Unit) -> bool:
+        """Whether the commit of a unit is not ready."""
+        return _shard(unit.range.topic_partition) in self.failed
 
 
-def prepare_each(store: ObjectStore, planned: ExtractionPlan) -> Prepared:
-    """Like `prepare`, but a commit that the store refuses stops only its own topic, and one that it does not write now
-    fails only its own partitions. Raises ConfigurationError if the store refuses many commits and takes none, and
-    TransientError for the registry of topics."""
-    failed = _prepare(store, planned, None)
+def prepare_each(
+    store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None = None
+) -> Prepared:
+    """Create the state that the plan needs. A commit that the store refuses stops only its own topic, and one that it
+    does not write now fails only its own partitions. ``log_store`` is the store of the erasure logs if it is not
+    ``store``. Raises ConfigurationError if the store refuses many commits and takes none."""
+    failed = _prepare(store, planned, log_store)
     stops = [
         refused_stop(topic, _NOT_WRITTEN, error)
         for (topic, _), error in failed.items()
@@ -60,24 +60,15 @@ def prepare_each(store: ObjectStore, planned: ExtractionPlan) -> Prepared:
         if isinstance(failed.get(_shard(tp)), TransientError)
     }
     units = [unit for unit in planned.units if _shard(unit.range.topic_partition) not in failed]
-    return Prepared(units, stops, failures)
+    return Prepared(units, stops, failures, failed.keys())
 
 
 def _prepare(
     store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None
 ) -> dict[Shard, KbqError]:
     """Create the state; return the error of each commit that the store refuses, or does not write now."""
-    if planned.returned:
-        back = partial(TopicRegistry.marked, topics=planned.returned, gone=False)
-        state.change(store, TopicRegistry, TOPIC_REGISTRY, back)
-    new = [creation.commit() for creation in planned.creations]
-    made = state.create_each_commit(store, new, log_store)
-    end_if_all(made)
-    failed = {
-        (commit.topic, commit.shard): found
-        for commit, found in zip(new, made, strict=True)
-        if isinstance(found, KbqError)
-    }
+    _note_returned(store, planned.returned)
+    failed = _created(store, planned, log_store)
     for tp, change in _changes(planned):
         shard = _shard(tp)
         if shard not in failed:
@@ -86,6 +77,38 @@ def _prepare(
             except (ConfigurationError, TransientError) as error:
                 failed[shard] = error
     return failed
+
+
+def _note_returned(store: ObjectStore, topics: Collection[str]) -> None:
+    """Note that topics are no longer deleted. Their records do not depend on it, so a later run may do it."""
+    if topics:
+        back = partial(TopicRegistry.marked, topics=topics, gone=False)
+        try:
+            state.change(store, TopicRegistry, TOPIC_REGISTRY, back)
+        except (ConfigurationError, TransientError) as error:
+            _LOGGER.warning("%s still counts as deleted: %s", ", ".join(topics), error)
+
+
+def _created(
+    store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None
+) -> dict[Shard, KbqError]:
+    """Create the commits of new topics, and complete interrupted creations. If the registry cannot be written, this
+    fails for all of them, and for no other topic."""
+    new = [creation.commit() for creation in planned.creations]
+    shards = [(commit.topic, commit.shard) for commit in new]
+    try:
+        made = state.create_each_commit(store, new, log_store)
+        if planned.announced:
+            exist = partial(_activated, planned.announced)
+            state.change(store, TopicRegistry, TOPIC_REGISTRY, exist)
+    except (ConfigurationError, TransientError) as error:
+        return dict.fromkeys((*shards, *planned.announced), error)
+    end_if_all(made)
+    return {shard: found for shard, found in zip(shards, made, strict=True) if isinstance(found, KbqError)}
+
+
+def _activated(shards: Collection[Shard], registry: TopicRegistry) -> TopicRegistry:
+    return reduce(lambda known, shard: known.activate(*shard), shards, registry)
 
 
 def _partitions(planned: ExtractionPlan) -> Iterator[TopicPartition]:

@@ -18,7 +18,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kbq_assets.core.errors import JobAlreadyExists, KbqError, PreconditionFailed, UnknownOutcome
+from kbq_assets.core.errors import (
+    JobAlreadyExists,
+    KbqError,
+    PreconditionFailed,
+    TransientError,
+    UnknownOutcome,
+)
 from kbq_assets.core.loading.completeness import HOUR_SCHEMA, TableHours, hour_rows
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions, plan_table_change
@@ -62,13 +68,17 @@ class HoursTableState(Stored):
 
 def publish_hours(ports: LoadPorts, view: LoadView, pause_ms: int = PAUSE_MS) -> set[TableReference]:
     """Tag complete hours, and write the changed hours of each dataset, but at most every ``pause_ms``. Returns the
-    tagged tables. An error is logged and does not stop the other datasets."""
+    tagged tables. An error is logged and does not stop the other datasets. If the store does not give the state of one
+    of its tables now, a dataset's table stays as it is: a new one would lack that table's hours."""
     tagged: set[TableReference] = set()
     since_ms = ports.clock.now_ms() - pause_ms
+    silent = {table.dataset: e for table, e in view.states.items() if isinstance(e, TransientError)}
     for dataset, tables in _datasets(view).items():
         try:
             # A tag is not a load job, so the pause does not apply to it.
             _mark(ports, [each for each in tables if _completed_ms(each[1].value.hours) >= since_ms], tagged)
+            if dataset in silent:
+                raise silent[dataset]
             _publish(ports, dataset, tables, pause_ms, tagged)
         except KbqError as error:
             _LOGGER.warning("%s.%s is not written: %s", dataset, COMPLETENESS_TABLE, error.message)

@@ -13,12 +13,12 @@ A crash at any point leaves states from which the next run continues.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kbq_assets.core.errors import Defect, KbqError, StateError, TransientError
+from kbq_assets.core.errors import Defect, KbqError, TransientError
 from kbq_assets.core.extraction.pruning import superseded_done_files
 from kbq_assets.core.extraction.restarts import PARKINGS, MayRestart, parking_restarts
 from kbq_assets.core.loading import batches
@@ -39,18 +39,18 @@ from kbq_assets.pipelines.loading.ports import (
     topics_of,
 )
 from kbq_assets.pipelines.loading.table_loader import TableLoader
-from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
+from kbq_assets.pipelines.loading.view import UNUSABLE, FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.ordering.released_hours import release_for
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.pipelines.protocol.outages import guarded
 from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.pipelines.protocol.state import Versioned
-from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.protocol.state_cache import RunCache, StateCache
 from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore
 
-__all__ = ["LoadOptions", "LoadPorts", "LoadReport", "TableReport", "load", "plan"]
+__all__ = ["LoadOptions", "LoadPlan", "LoadPorts", "LoadReport", "TableReport", "load", "plan"]
 
 _LOGGER: Final = logging.getLogger("kbq.load")
 
@@ -78,6 +78,25 @@ class LoadReport:
         return {**self.unavailable, **self.refused}
 
 
+@dataclass(frozen=True)
+class LoadPlan:
+    """The next batch of every table. The files of ``refused`` and ``unavailable`` commits wait, as in `LoadReport`;
+    ``failed`` tables have a state or backlog that cannot be read."""
+
+    batches: tuple[LoadBatch, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[TableReference, KbqError] = field(default_factory=dict)
+
+    def of(self, tables: Collection[TableReference] | None) -> LoadPlan:
+        """The plan of only some tables; None for all."""
+        if tables is None:
+            return self
+        batches = tuple(batch for batch in self.batches if batch.table in tables)
+        failed = {table: error for table, error in self.failed.items() if table in tables}
+        return replace(self, batches=batches, failed=failed)
+
+
 def plan(
     store: ObjectStore,
     limits: LoadLimits | None = None,
@@ -85,16 +104,23 @@ def plan(
     restarts: MayRestart = lambda topics: True,
     blocks: FindBlocks | None = None,
     topics: TopicOptions = default_options,
-) -> list[LoadBatch]:
+) -> LoadPlan:
     """The next batch of every table, as `load` would submit it now. Changes nothing.
 
     ``restarts`` decides whether parked tables with files of some topics are tried again. ``blocks`` finds the topics
     whose files wait for a check. ``topics`` returns the options of topics that are extracted now.
     """
-    view, limits = read_view(cache or StateCache(store), blocks or LoadBlocks()), limits or LoadLimits()
+    cache, limits = cache or StateCache(store), limits or LoadLimits()
+    view = read_view(cache, blocks or LoadBlocks(), survives_silence=True)
     now_ms = store.now_ms() if limits.jobs_per_day or _any_may_restart(view) else 0
-    found = (_next_batch(view, table, limits, now_ms, restarts, topics) for table in view.tables)
-    return [batch for batch in found if batch is not None]
+    found: list[LoadBatch | None] = []
+    failed: dict[TableReference, KbqError] = {}
+    for table in view.tables:
+        try:
+            found.append(_next_batch(view, table, limits, now_ms, restarts, topics))
+        except (*UNUSABLE, TransientError) as error:
+            failed[table] = error
+    return LoadPlan(tuple(filter(None, found)), view.refused, view.unavailable, failed)
 
 
 def _any_may_restart(view: LoadView) -> bool:
@@ -110,27 +136,24 @@ def _next_batch(
     restarts: MayRestart,
     topics: TopicOptions,
 ) -> LoadBatch | None:
-    try:
-        current = view.state_of(table)
-        if current.in_flight is not None or current.definition.replacing is not None:
-            return None
-        if current.parked is not None and not (
-            parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))
-        ):
-            return None
-        if current.parked is None and current.order.why_held:
-            return None
-        files = in_turn(current, view.files(table), view.given_up)
-        if limits.jobs_per_day:
-            of_topics = topics(topics_of(files)).values()
-            limits = limits_by(limits, {each.destination.partition_unit for each in of_topics})
-        release = release_for(view, current, files, topics)
-        batch = next_batch(table, current, files, limits, view.given_up, view.blocks, release)
-        if batch and batches.job_wait(current.jobs.submitted, batch.files, limits, now_ms, len(view.states)):
-            return None
-        return batch
-    except StateError:
-        return None  # the load reports the table as failed
+    current = view.state_of(table)
+    if current.in_flight is not None or current.definition.replacing is not None:
+        return None
+    if current.parked is not None and not (
+        parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))
+    ):
+        return None
+    if current.parked is None and current.order.why_held:
+        return None
+    files = in_turn(current, view.files(table), view.given_up)
+    if limits.jobs_per_day:
+        of_topics = topics(topics_of(files)).values()
+        limits = limits_by(limits, {each.destination.partition_unit for each in of_topics})
+    release = release_for(view, current, files, topics)
+    batch = next_batch(table, current, files, limits, view.given_up, view.blocks, release)
+    if batch and batches.job_wait(current.jobs.submitted, batch.files, limits, now_ms, len(view.states)):
+        return None
+    return batch
 
 
 def load(
@@ -146,7 +169,7 @@ def load(
     started, options = ports.clock.monotonic(), options or LoadOptions()
     cache = cache or StateCache(ports.store)
     ports = replace(ports, store=guarded(ports.store, ports.clock.monotonic))
-    cycle = _Cycle(ports, options, cache, on_table)
+    cycle = _Cycle(ports, options, RunCache(cache, ports.clock.monotonic), on_table)
     with pool_of(options.concurrency, "kbq-load") as pool:
         cycle.run(only, pool)
     reports = sorted(cycle.reports, key=lambda report: report.table)

@@ -11,7 +11,7 @@ from typing import Final
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import BigQueryProject, LakeAddress
-from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.errors import KbqError, NotFound, Unavailable
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.merging import MERGE_FILES
 from kbq_assets.core.protocol.names import TableReference
@@ -52,19 +52,24 @@ class Loader:
     open_readers: OpenReaders | None = None
 
     def chosen(self, tables: Iterable[str]) -> frozenset[TableReference] | None:
-        """The tables that a user named; None for no names. Raises NotFound if one never had staged files."""
+        """The tables that a user named; None for no names. Raises NotFound if one never had staged files, and
+        Unavailable if the store does not give a commit that may have some."""
         wanted = frozenset(map(TableReference.parse, tables))
         if not wanted:
             return None
-        known = read_view(self.deployment.load_cache).tables
-        if unknown := wanted - set(known):
+        view = read_view(self.deployment.load_cache, survives_silence=True)
+        unknown = ", ".join(sorted(map(str, wanted - set(view.tables))))
+        if unknown and view.unavailable:
+            why = next(iter(view.unavailable.values()))
+            raise Unavailable(f"{unknown}: it is not known whether anything is staged: {why}")
+        if unknown:
             raise NotFound(
-                f"nothing was ever staged for {', '.join(sorted(map(str, unknown)))}",
+                f"nothing was ever staged for {unknown}",
                 next_step="kbq status lists the tables",
             )
         return wanted
 
-    def plan(self) -> list[LoadBatch]:
+    def plan(self) -> loading.LoadPlan:
         """The batches that `load` would load next."""
         deployment = self.deployment
         return loading.plan(
@@ -130,25 +135,30 @@ class Loader:
     def advance_hours(self) -> None:
         """Write the hours that are complete now to the states, as a load does at its end. Loads nothing.
 
-        If very much is staged, this is left to the next load.
+        If very much is staged, this is left to the next load. Raises Unavailable, after it judged all other tables, if
+        the store does not give a commit now.
         """
         deployment = self.deployment
         deployment.check_staging(Role.LOAD)
         if not pending.is_quick(deployment.load_store):
             return
-        view = read_view(deployment.load_cache, deployment.blocks)
+        view = read_view(deployment.load_cache, deployment.blocks, survives_silence=True)
         advance_tables(deployment.load_store, view, deployment.sources.known)
         follow_lake(deployment, self.open_readers, self._publish_hours(), TICK_SECONDS)
+        for path, why in view.unavailable.items():
+            raise Unavailable(f"the tables of {path} wait: {why}")
 
     def _publish_hours(self) -> set[TableReference]:
         pause_ms = self.deployment.settings.run.hours_seconds * 1000
-        return publish_hours(self._ports(), read_view(self.deployment.load_cache), pause_ms)
+        view = read_view(self.deployment.load_cache, survives_silence=True)
+        return publish_hours(self._ports(), view, pause_ms)
 
     def plan_statements(
         self, planned: Iterable[LoadBatch], only: frozenset[TableReference] | None = None
     ) -> list[StatementPlan]:
         """The statements of the next batches, of all tables or of ``only`` some."""
-        view, ports, options = read_view(self.deployment.load_cache), self._ports(), self._options()
+        view = read_view(self.deployment.load_cache, survives_silence=True)
+        ports, options = self._ports(), self._options()
         batches, found = {batch.table: batch for batch in planned}, list[StatementPlan | None]()
         for table in view.tables:
             if only is None or table in only:
@@ -161,7 +171,8 @@ class Loader:
 
     def plan_switches(self, only: frozenset[TableReference] | None = None) -> dict[TableReference, str]:
         """Changes of the `load` option that still wait after the next load, of all tables or of ``only`` some."""
-        view, ports, options = read_view(self.deployment.load_cache), self._ports(), self._options()
+        view = read_view(self.deployment.load_cache, survives_silence=True)
+        ports, options = self._ports(), self._options()
         found = dict[TableReference, str]()
         for table in view.tables:
             if only is None or table in only:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.file_warehouses import ACTIVE, REMOVED
 from kbq_assets.core.loading.table_registry import TableRegistry
+from kbq_assets.core.protocol.names import TABLE_REGISTRY, TOPIC_REGISTRY
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.outages import everything_waits_for
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -22,7 +24,10 @@ def register(
     Raises ConfigurationError for the name of a removed warehouse, or if a registered one is missing from ``names``.
     """
     store = WarehouseStore.of(open_store())
-    tables, topics = state.table_registry(store).warehouses, state.topic_registry(store).warehouses
+    with everything_waits_for(TABLE_REGISTRY):
+        tables = state.table_registry(store).warehouses
+    with everything_waits_for(TOPIC_REGISTRY):
+        topics = state.topic_registry(store).warehouses
     _check(names, tables)
     if not set(names) <= tables.keys():
         state.set_warehouses(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from kbq_assets.core.errors import (
     ConfigurationError,
@@ -31,6 +31,7 @@ from kbq_assets.core.errors import (
     KbqError,
     MissingState,
     NotFound,
+    StateError,
     TransientError,
 )
 from kbq_assets.core.extraction.pruning import BacklogChunk
@@ -58,6 +59,7 @@ from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.outages import everything_waits_for
 from kbq_assets.pipelines.protocol.refusals import end_if_all, is_refusal
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -66,6 +68,8 @@ from kbq_assets.ports.object_store import ObjectEntry
 
 K = TypeVar("K")
 T = TypeVar("T")
+#: Errors of a state or backlog that do not pass by themselves (L6): it is lost, damaged, of a newer release or refused.
+UNUSABLE: Final = (StateError, ConfigurationError)
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,10 @@ def read_states(
     """The registered tables with their states, or with the errors of unusable ones (L6)."""
     listed = cache.listing(TABLES)
     # Read the registry before the states: a table that is active by then has a state.
-    registry = _registry(cache, TableRegistry, TABLE_REGISTRY, listed) or state.table_registry(cache.store)
+    with everything_waits_for(TABLE_REGISTRY):
+        registry = _registry(cache, TableRegistry, TABLE_REGISTRY, listed) or state.table_registry(
+            cache.store
+        )
     tables = registry.tables
     paths = [table_state_path(table) for table in tables]
     found: dict[TableReference, Versioned[TableState] | KbqError] = dict(
@@ -262,7 +269,10 @@ def _read_commits(
 ) -> tuple[TopicRegistry, dict[str, Versioned[Commit] | KbqError]]:
     """Every registered commit, by path. A missing or unreadable one stops only its own topic (E1)."""
     listed = cache.listing(COMMITS)
-    registry = _registry(cache, TopicRegistry, TOPIC_REGISTRY, listed) or state.topic_registry(cache.store)
+    with everything_waits_for(TOPIC_REGISTRY):
+        registry = _registry(cache, TopicRegistry, TOPIC_REGISTRY, listed) or state.topic_registry(
+            cache.store
+        )
     paths = [commit_path(t, shard) for t, e in registry.topics.items() for shard in (*e.active, *e.creating)]
     found = cache.read(Commit, paths, listed)
     end_if_all(found)

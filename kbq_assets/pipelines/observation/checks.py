@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kbq_assets.core.errors import KbqError, StateError, TransientError
+from kbq_assets.core.errors import KbqError, TransientError
 from kbq_assets.core.loading.batches import LoadLimits, pending_files
 from kbq_assets.core.loading.partitions import limits_by
 from kbq_assets.core.loading.table_state import TableState
@@ -33,7 +33,7 @@ from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.backup.plan import OpenArea
 from kbq_assets.pipelines.extraction.ports import no_backups
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
-from kbq_assets.pipelines.loading.view import LoadView, read_view
+from kbq_assets.pipelines.loading.view import UNUSABLE, LoadView, read_view
 from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, loaded_rows, out_of_balance
 from kbq_assets.pipelines.observation.broker_checks import BrokerView
 from kbq_assets.pipelines.observation.replays import UnfinishedReplay, unfinished_replays
@@ -172,7 +172,7 @@ def _waiting_files(view: LoadView) -> dict[TableReference, list[StagedFile]]:
     for table in view.tables:
         try:
             pending = pending_files(view.state_of(table), view.files(table))
-        except StateError:
+        except UNUSABLE:
             continue  # the check of the table reports it
         found[table] = [file for file in pending if file.path not in view.given_up]
     return found
@@ -219,12 +219,12 @@ def _limits(state: TableState, blocks: LoadBlocks) -> LoadLimits:
     return limits_by(_LIMITS, (each.destination.partition_unit for each in topics.values()))
 
 
-def _error_of(view: LoadView, table: TableReference) -> StateError | None:
+def _error_of(view: LoadView, table: TableReference) -> KbqError | None:
     """The error of a table whose state or backlog cannot be used."""
     try:
         view.state_of(table)
         view.chunks(table)
-    except StateError as error:
+    except UNUSABLE as error:
         return error
     return None
 

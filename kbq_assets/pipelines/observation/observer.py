@@ -50,10 +50,15 @@ class Observer:
             deployment.blocks,
         )
 
-    def tables(self) -> tuple[standing.TableStatus, ...]:
-        """Every table that has rows or will have some."""
+    def tables(self, *, survives_silence: bool = False) -> tuple[standing.TableStatus, ...]:
+        """Every table that has rows or will have some. For ``survives_silence``, see `standing.read_tables`."""
         deployment = self.deployment
-        return standing.read_tables(deployment.load_cache, deployment.sources.restarts, deployment.blocks)
+        return standing.read_tables(
+            deployment.load_cache,
+            deployment.sources.restarts,
+            deployment.blocks,
+            survives_silence=survives_silence,
+        )
 
     def feeds(self) -> Mapping[TableReference, frozenset[str]]:
         """The topics of each table's loaded rows and waiting files."""

@@ -188,7 +188,7 @@ def poll_loads(
 
     def ask(page: frozenset[str] | None) -> tuple[str, ...]:
         seen = cache if page is None else _Page(cache, page)
-        batches = load.plan(cache.store, limits, seen, restarts, blocks, topics)
+        batches = load.plan(cache.store, limits, seen, restarts, blocks, topics).batches
         return tuple(sorted(file.path for batch in batches for file in batch.files))
 
     polled = poll_pages(list(pages(sizes, start, page_bytes)), ask, bool, monotonic)
@@ -214,7 +214,7 @@ def poll_records(
 
 def has_work(plan: ExtractionPlan) -> bool:
     """Whether an extraction would do anything."""
-    own = plan.units or plan.creations or plan.additions or plan.gaps
+    own = plan.units or plan.creations or plan.announced or plan.additions or plan.gaps
     return bool(own) or any(map(has_work, plan.backups.values()))
 
 

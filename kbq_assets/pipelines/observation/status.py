@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import StateError
+from kbq_assets.core.errors import KbqError, TransientError
 from kbq_assets.core.errors_replay.intents import intent_words
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
@@ -35,7 +35,7 @@ from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
 from kbq_assets.pipelines.extraction.ports import no_backups
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.ports import blocked_by, topics_of
-from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
+from kbq_assets.pipelines.loading.view import UNUSABLE, FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.observation.replays import unfinished_replays
 from kbq_assets.pipelines.observation.run_failures import interruptions, load_failures
 from kbq_assets.pipelines.protocol.evolutions import read_evolutions
@@ -201,10 +201,16 @@ def status_of(
 
 
 def read_tables(
-    cache: StateCache, restarts: MayRestart = lambda topics: True, blocks: FindBlocks | None = None
+    cache: StateCache,
+    restarts: MayRestart = lambda topics: True,
+    blocks: FindBlocks | None = None,
+    *,
+    survives_silence: bool = False,
 ) -> tuple[TableStatus, ...]:
-    """Every table that has rows or will have some. Needs no broker."""
-    return _tables(read_view(cache, blocks or LoadBlocks()), restarts)
+    """Every table that has rows or will have some. Needs no broker. For ``survives_silence``, see `read_view`; it also
+    concerns tables' states."""
+    view = read_view(cache, blocks or LoadBlocks(), survives_silence=survives_silence)
+    return _tables(view, restarts, (*UNUSABLE, TransientError) if survives_silence else UNUSABLE)
 
 
 def feeds_of(view: LoadView) -> dict[TableReference, frozenset[str]]:
@@ -216,13 +222,15 @@ def _topics(view: LoadView, table: TableReference) -> frozenset[str]:
     try:
         loaded = {key.partition("/")[0] for key in view.state_of(table).rows}
         return topics_of(view.files(table)) | loaded
-    except StateError:
+    except UNUSABLE:
         return frozenset()
 
 
-def _tables(view: LoadView, restarts: MayRestart) -> tuple[TableStatus, ...]:
+def _tables(
+    view: LoadView, restarts: MayRestart, unusable: tuple[type[KbqError], ...] = UNUSABLE
+) -> tuple[TableStatus, ...]:
     failures = load_failures(view.cache)
-    return tuple(_with_failure(_table(view, table, restarts), failures) for table in view.tables)
+    return tuple(_with_failure(_table(view, t, restarts, unusable), failures) for t in view.tables)
 
 
 def _with_failure(found: TableStatus, failures: Mapping[str, RunFailure]) -> TableStatus:
@@ -252,10 +260,12 @@ def _is_loaded(file: StagedFile, view: LoadView) -> bool:
     return isinstance(found, Versioned) and found.value.is_loaded(file)
 
 
-def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> TableStatus:
+def _table(
+    view: LoadView, table: TableReference, restarts: MayRestart, unusable: tuple[type[KbqError], ...]
+) -> TableStatus:
     try:
         current, files = view.state_of(table), view.files(table)
-    except StateError as error:
+    except unusable as error:
         return TableStatus(table, "failed", 0, 0, 0, 0, 0, message=str(error))
     pending = pending_files(current, files)
     parked = current.parked

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kbq_assets.core.errors import NotFound, Refused, StateError
+from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.loading.batches import pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
@@ -18,7 +18,7 @@ from kbq_assets.core.statements import steps
 from kbq_assets.core.statements.switching import in_turn, waiting_words
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading.load_blocks import TopicOptions, default_options
-from kbq_assets.pipelines.loading.view import LoadView, read_view
+from kbq_assets.pipelines.loading.view import UNUSABLE, LoadView, read_view
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.decisions import decide, read_table
 from kbq_assets.pipelines.ordering.released_hours import release_for, why_no_batch
@@ -139,7 +139,7 @@ class Orders:
         for table in wanted or view.tables:
             try:
                 status = order_status(view, table, self.deployment.sources.select)
-            except StateError:
+            except UNUSABLE:
                 if wanted:
                     raise
                 continue  # `kbq status` shows it

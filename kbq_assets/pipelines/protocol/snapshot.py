@@ -16,13 +16,14 @@ from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, entry_s
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import commit_path
+from kbq_assets.core.protocol.names import TOPIC_REGISTRY, commit_path
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.core.topics.source_list import SourceEntry, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import has_done_files
+from kbq_assets.pipelines.protocol.outages import everything_waits_for
 from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.threads import parallel
@@ -60,7 +61,11 @@ class Snapshot:
     ) -> ExtractionPlan:
         """The plan of an extraction (core/extraction/planning.py)."""
         planned = plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
-        return replace(planned, stops=(*planned.stops, *self.unselected), returned=self.returned)
+        announced = (
+            (t.description.topic, s) for t in self.topics for s in t.entry.creating if s in t.commits
+        )
+        stops = (*planned.stops, *self.unselected)
+        return replace(planned, stops=stops, returned=self.returned, announced=tuple(announced))
 
 
 def read_snapshot(
@@ -80,7 +85,8 @@ def read_snapshot(
     not called. Raises MissingState, Unavailable; with ``survives_silence``, not for a commit that the store does not
     give now: it is the problem of its topic.
     """
-    registry, stored = known or (state.topic_registry(store), None)
+    with everything_waits_for(TOPIC_REGISTRY):
+        registry, stored = known or (state.topic_registry(store), None)
     entries = tuple(sources)
     if not entries and not registry.topics:
         return Snapshot((), {}, "")

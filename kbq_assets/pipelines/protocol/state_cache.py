@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import KbqError, TransientError
+from kbq_assets.core.loading.table_registry import TableRegistry
+from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.manifests import ManifestCache
 from kbq_assets.pipelines.protocol.outages import guarded
@@ -22,6 +24,8 @@ from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 T = TypeVar("T")
 #: Bytes of objects kept in parsed form: about 200,000 pending files. Parsed, they take six times as much memory.
 _KEPT_BYTES: Final = 64 * 1024 * 1024
+#: A read that took this long and failed is not repeated in a run.
+_LONG_SECONDS: Final = 5.0
 
 
 class StateCache:
@@ -91,3 +95,34 @@ class StateCache:
             return state.read(store, cls, path, self._manifests)
         except KbqError as error:
             return error
+
+
+class RunCache(StateCache):
+    """The ``shared`` cache in one run. If the store is long silent for an object, the run does not ask for it again:
+    each such call takes half a minute or more, and a load reads a view per batch. It asks again for registries, for
+    which everything waits."""
+
+    def __init__(self, shared: StateCache, monotonic: Callable[[], float]) -> None:
+        super().__init__(shared.store)
+        self._shared = shared
+        self._monotonic = monotonic
+        self._silent: dict[str, KbqError] = {}
+
+    def listing(self, prefix: str) -> Mapping[str, ObjectEntry]:
+        return self._shared.listing(prefix)
+
+    def derived(self, name: str, basis: object, compute: Callable[[], T]) -> T:
+        return self._shared.derived(name, basis, compute)
+
+    def read(
+        self, cls: type[T], paths: Iterable[str], listed: Mapping[str, ObjectEntry]
+    ) -> list[Versioned[T] | KbqError]:
+        if cls in (TableRegistry, TopicRegistry):
+            return self._shared.read(cls, paths, listed)
+        paths = list(paths)
+        wanted = [path for path in paths if path not in self._silent]
+        started = self._monotonic()
+        found = dict(zip(wanted, self._shared.read(cls, wanted, listed), strict=True))
+        if self._monotonic() - started >= _LONG_SECONDS:
+            self._silent |= {path: e for path, e in found.items() if isinstance(e, TransientError)}
+        return [found[path] if path in found else self._silent[path] for path in paths]

@@ -212,7 +212,7 @@ def test_references_without_end_are_cut_off(
     for name, value in limit.items():
         monkeypatch.setattr(confluent, name, value)
     for number in range(100):
-        several = [{"name": "n", "subject": f"s{number + n}\udc00", "version": 1} for n in (1, 2)]
+        several = [{"name": f"{number + n}", "subject": f"s{number + n}\udc00", "version": 1} for n in (1, 2)]
         answer = Answer.of({"schema": "x" * 100_000, "references": several})
         server.answers[f"/subjects/s{number}%3F/versions/1?deleted=true"] = answer
     first = {"name": "n", "subject": "s0\udc00", "version": 1}
@@ -397,6 +397,36 @@ def test_references_are_written_out_once_each(server: RegistryServer) -> None:
     assert person["fields"][0]["type"]["fields"] == [{"name": "street", "type": "string"}]
     assert parcel["fields"][0]["type"] == "shop.Address"
     assert sorted(server.paths) == sorted(REFERRING)
+
+
+# Order -> Person -> Address of version 3, and Order -> Address of version 4: several schemas of one name
+TWO_VERSIONS = {
+    "/subjects/person/versions/3?deleted=true": Answer.of(
+        {"schema": record("Person", home="Address"), "references": refer("address")}
+    ),
+    "/subjects/address/versions/3?deleted=true": Answer.of({"schema": record("Address", street="string")}),
+    "/subjects/address/versions/4?deleted=true": Answer.of({"schema": record("Address", zip="string")}),
+}
+NEWER = {"name": "address", "subject": "address", "version": 4}
+
+
+@pytest.mark.parametrize(
+    ("references", "field"), [([*refer("person"), NEWER], "street"), ([NEWER, *refer("person")], "zip")]
+)
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_of_several_schemas_of_one_name_the_one_counts_that_confluents_client_finds_first(
+    server: RegistryServer, kind: str, references: list[dict[str, Any]], field: str
+) -> None:
+    """Depth first, in the order of the references: its `AbstractSchemaProvider.resolveReferences`."""
+    order = {
+        "schema": record("Order", by="Person", to="Address"),
+        "schemaType": kind,
+        "references": references,
+    }
+    server.answers |= {**TWO_VERSIONS, "/schemas/ids/9": Answer.of(order)}
+    found = at(server.url).schema(9)
+    texts = [found.schema, *(text for name, text in found.references if name == "address")]
+    assert [name for name in ("street", "zip") if f'"{name}"' in "".join(texts)] == [field]
 
 
 def test_a_missing_reference_is_not_a_missing_schema(server: RegistryServer) -> None:

@@ -203,7 +203,12 @@ def test_environments_are_distinguished() -> None:
             "1: extraction.window_seconds: expected a whole number, found '1m'",
         ),
         ("extraction: {max_bytes: 5}", "1: extraction.max_bytes: max_bytes=5 is less than max_record_bytes="),
-        ("destination: {dataset: a-b}", "1: destination.table: table name 'a-b'.'orders' is not allowed"),
+        ("destination: {dataset: a-b}", "1: destination.dataset: dataset=a-b is not the name of a dataset"),
+        ("destination: {dataset: ''}", "1: destination.dataset: dataset= is not the name of a dataset"),
+        (
+            "destination: {table: 'x_{key}', error_dataset: a.b}",
+            "1: destination.error_dataset: error_dataset=a.b is not the name of a dataset",
+        ),
         (
             "consumers: [archiver]\npii:\n  level: HIGH",
             "3: pii.level: HIGH personal data without a decision",

@@ -190,6 +190,11 @@ def test_a_gap_begins_under_the_broker_s_leader_and_ends_a_stop() -> None:
     assert (unknown.leader_epoch, unknown.epoch_until) == (-1, 0)
 
 
+def test_behind_a_gap_deaths_are_counted_anew() -> None:
+    died = EMPTY.with_partition(0, dataclasses.replace(EMPTY.partitions[0], deaths=3))
+    assert commits.accept_gap(died, 0, 9, "x").partitions[0].deaths == 0
+
+
 @pytest.mark.parametrize(
     ("commit", "number"),
     [

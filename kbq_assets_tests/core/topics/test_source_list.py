@@ -72,6 +72,10 @@ def test_a_comment_ends_the_line() -> None:
         ("t datset=d", "x:1: unknown option 'datset' (did you mean 'dataset'?)", False),
         ("t zzzzzzzz=d", f"x:1: unknown option 'zzzzzzzz' (options: {', '.join(OPTIONS)})", False),
         ("t =d", "x:1: unknown option ''", False),
+        ("t dataset=", "x:1: dataset= is not the name of a dataset (letters, digits and '_',", False),
+        ("t dataset=a-b table={key}", "x:1: dataset=a-b is not the name of a dataset", False),
+        ("t error_dataset=a.b", "x:1: error_dataset=a.b is not the name of a dataset", False),
+        ("t dataset={key} error_dataset={topic}", "x:1: error_dataset={topic} is not the name", False),
         (
             "t validate=true format=json_columns",
             "x:1: validate=true: a source list declares no schema",

@@ -115,9 +115,8 @@ def test_known_hours_are_reported_although_no_further_one_can_be_judged(
     with patch.object(loaded.store, "get", get):
         first = evaluate(loaded, "completeness_sensor", instance, cursor)
         assert len(first.asset_events) == 1
-        assert "no further hour was judged: no answer" in reason(
-            evaluate(loaded, "completeness_sensor", instance, first.cursor)
-        )
+        said = f"no further hour was judged: the tables of {commit_path(TOPIC, 0)} wait: no answer"
+        assert said in reason(evaluate(loaded, "completeness_sensor", instance, first.cursor))
 
 
 def test_a_job_runs_once_for_each_hour_of_each_table(

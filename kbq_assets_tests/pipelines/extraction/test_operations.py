@@ -56,7 +56,7 @@ def test_a_plan_s_operations_are_those_of_its_run(done_files: bool) -> None:
         meter.counted()
         bench.extract(limits)
         extracted = meter.counted()
-        batches = plan_load(bench.store)
+        batches = plan_load(bench.store).batches
         meter.counted()
         bench.load()
         loaded = meter.counted()

@@ -77,7 +77,7 @@ class Times(Bench):
     def publish(self, pause_ms: int = PAUSE_MS) -> set[TableReference]:
         """Write the table of hours; return what was tagged."""
         ports = LoadPorts(self.store.view("loader"), self.warehouse.view("loader"), self.clock)
-        return publish_hours(ports, read_view(StateCache(self.store)), pause_ms)
+        return publish_hours(ports, read_view(StateCache(ports.store)), pause_ms)
 
     def published(self) -> list[Mapping[str, Any]]:
         """Its rows."""
@@ -519,6 +519,23 @@ def test_it_is_replaced_when_something_changed_and_not_too_often() -> None:
     assert len(_jobs(bench)) == 2
     assert _shown(bench) == [_row(0, True, 2, 1), _row(1, True, 0), _row(2, False, 1)]
     assert bench.paths("completeness/") == ["completeness/d.json"]
+
+
+def test_a_state_that_cannot_be_read_now_takes_no_hour_away() -> None:
+    bench = Times().at(20)
+    for schema_id in (1, 3):
+        bench.record(16, schema_id=schema_id)
+    bench.run()
+    bench.publish()
+    bench.at(80).record(79)  # only table A has a new row
+    bench.run()
+    bench.faults = Script("get", "tables/d.B.json", Outcome.UNAVAILABLE)
+    bench.publish()
+    assert {row["table_name"] for row in bench.published()} == {"A", "B"}
+    bench.publish()
+    assert [(row["table_name"], row["complete"]) for row in bench.published()] == [
+        ("A", True), ("A", False), ("B", True),
+    ]  # fmt: skip
 
 
 def test_its_pause_is_a_setting() -> None:

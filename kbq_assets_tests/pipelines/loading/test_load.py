@@ -50,10 +50,10 @@ def test_rows_reach_their_tables_and_the_files_are_deleted() -> None:
 def test_the_plan_is_what_the_load_does_and_changes_nothing() -> None:
     bench = _staged(1, 3, 1)
     before = dict(bench.store.objects)
-    assert [(b.table, b.rows) for b in plan(bench.store)] == [(A, 2), (B, 1)]
+    assert [(b.table, b.rows) for b in plan(bench.store).batches] == [(A, 2), (B, 1)]
     assert bench.store.objects == before
     bench.load()
-    assert plan(bench.store) == []
+    assert plan(bench.store).batches == ()
 
 
 def test_a_table_that_would_drop_rows_is_not_loaded_until_it_keeps_them() -> None:

@@ -193,7 +193,7 @@ def test_a_fixed_table_is_loaded_without_a_command() -> None:
     bench.load()
     assert bench.offsets(A) == []
     bench.store.time_ms += MINUTE
-    assert len(load.plan(bench.store)) == 1
+    assert len(load.plan(bench.store).batches) == 1
     bench.load()
     assert (bench.offsets(A), _table(bench).parked, _table(bench).restarting) == ([0], None, None)
     bench.load()
@@ -212,7 +212,7 @@ def test_a_try_that_fails_costs_one_job_and_parks_the_table_again() -> None:
         assert (report.state, parked.reason, parked.tries) == ("parked", "load_failed", tries)
     assert _jobs(bench) == jobs + 3
     bench.load()
-    assert (load.plan(bench.store), _jobs(bench)) == ([], jobs + 3)
+    assert (load.plan(bench.store).batches, _jobs(bench)) == ((), jobs + 3)
 
 
 def test_a_type_that_was_fixed_by_hand_lets_the_table_continue() -> None:
@@ -245,7 +245,7 @@ def test_a_table_whose_topic_says_manual_waits_for_the_command() -> None:
         return False
 
     bench.load(restarts=never)
-    assert load.plan(bench.store, restarts=never) == []
+    assert load.plan(bench.store, restarts=never).batches == ()
     assert _table(bench).parked is not None
     operate.propose_resume_table(bench.store, A).apply()
     bench.load(restarts=never)

@@ -83,7 +83,7 @@ def poll_loads(world: FakePlatform, start: str = "", page_bytes: int = ONE) -> p
 
 
 def test_pages_together_find_what_a_load_would_work_on(staged: FakePlatform) -> None:
-    planned = sorted(file.path for batch in staged.parts.loader.plan() for file in batch.files)
+    planned = sorted(file.path for batch in staged.parts.loader.plan().batches for file in batch.files)
     assert list(poll_loads(staged, page_bytes=pending.PAGE_BYTES).names) == planned
     starts = [f"commits/{topic}.json" for topic in TOPICS]
     by_page = [poll_loads(staged, start).names for start in starts]

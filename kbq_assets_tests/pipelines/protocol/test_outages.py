@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbq_assets.core.errors import NotFound, Unavailable
-from kbq_assets.pipelines.protocol.outages import PAUSE_SECONDS, SILENT_CALLS, guarded
+from kbq_assets.pipelines.protocol.outages import PAUSE_SECONDS, SILENT_CALLS, SILENT_OBJECTS, guarded
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore, warehouse_of
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets_tests.contracts.object_store import ObjectStoreContract
@@ -92,3 +92,58 @@ def test_many_deletions_that_all_fail_count_as_one_silent_call() -> None:
 def test_a_warehouses_view_stays_one() -> None:
     store = guarded(WarehouseStore.of(FaultyMemoryStore(), "lake"))
     assert warehouse_of(store) == "lake"
+
+
+class Slow(Silent):
+    """A store that answers every second call, and lets the caller wait in vain for the others."""
+
+    SECONDS = 40.0
+
+    def __init__(self, objects: int) -> None:
+        super().__init__()
+        self.answered = {f"o{n}" for n in range(0, objects, 2)}
+
+    def _outcome(self, call: Call) -> Outcome:
+        outcome = super()._outcome(call)
+        self.clock.sleep(0.01 if outcome is Outcome.OK else self.SECONDS)
+        return outcome
+
+
+@pytest.mark.parametrize("objects", [40, 4_000])
+def test_a_store_that_is_silent_for_every_second_call_delays_a_step_by_a_few_of_them(objects: int) -> None:
+    slow = Slow(objects)
+    for n in range(objects):
+        slow.get(f"o{n}")
+    assert len(slow.calls) == 2 * SILENT_OBJECTS
+    assert slow.clock.monotonic() == pytest.approx(SILENT_OBJECTS * Slow.SECONDS, abs=1)
+
+
+def test_a_store_that_is_long_silent_for_a_few_objects_is_asked_for_all_others() -> None:
+    slow = Slow(2 * SILENT_OBJECTS - 2)
+    for n in range(100):
+        slow.get(f"o{n % (2 * SILENT_OBJECTS - 2)}")
+    assert len(slow.calls) == 100
+
+
+class Together(Slow):
+    """A store for which several calls wait at the same time, as those of threads do."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__(0)
+        self.waiting = [f"o{n}" for n in range(calls)]
+
+    def _outcome(self, call: Call) -> Outcome:
+        if not self.waiting:
+            return super()._outcome(call)
+        self.get(self.waiting.pop())
+        return Outcome.UNAVAILABLE
+
+
+def test_calls_that_wait_at_the_same_time_count_once() -> None:
+    together = Together(SILENT_OBJECTS)
+    together.get("first")
+    together.clock.sleep(PAUSE_SECONDS)
+    together.answered = {"probe"}
+    assert together.get("probe") == "probe does not exist"
+    together.get("silent")
+    assert together.get("probe") == "probe does not exist"
