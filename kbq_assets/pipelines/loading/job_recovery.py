@@ -152,6 +152,10 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
         return _retry_later(run, current, error)
     if found := _unsound(run, in_flight):
         return _replan(run, current, found)
+    if run.ports.warehouse.find_table(run.table) is None:
+        # A probe would need the table. The next step plans again: it parks the table (L12), or creates it.
+        run.swap(current, table_state.give_up(current.value))
+        return CONTINUE
     bad = find_bad_files(run.ports.warehouse, in_flight.files, lambda files: run.load_job(in_flight, files))
     if not bad and current.value.failed.jobs < MAX_RETRIES:
         # The files did load into a scratch table, so the error may have passed.
