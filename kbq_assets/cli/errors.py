@@ -25,7 +25,7 @@ from kbq_assets.cli.context import (
 from kbq_assets.cli.render import console, echo_json, size, table
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.plurals import counted
-from kbq_assets.core.protocol.names import quarantine_path
+from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.spelling import meant
 from kbq_assets.core.topics.personal import SEALED
@@ -33,7 +33,7 @@ from kbq_assets.pipelines.errors_replay.reparse import Repair, Selection, replay
 from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator
-from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
 from kbq_assets.wire.records.reasons import Reason
 
 #: Lists omit values.
@@ -160,14 +160,7 @@ def replay(
     the same key; otherwise the error row is resolved without it. Exit code 1 if error rows remain.
     """
     repair = _function(function) if function else None
-    if reason and reason not in Reason.__members__:
-        raise ConfigurationError(
-            f"no error row has the reason {reason}",
-            next_step=meant(reason, Reason.__members__) or "kbq errors list shows the reasons",
-        )
-    found = waiting(operator.deployment.warehouse, topic)
-    if topic and not found:
-        operator.rejected.check_topic(topic)
+    found = _found(operator, topic, reason)
     if not as_json:
         for errors_table, range_, rows in found:
             tp = range_.topic_partition
@@ -193,6 +186,22 @@ def replay(
         if not report.rows and not report.superseded and not report.left:
             click.echo("no error row waits for a replay")
     sys.exit(ExitCode.FAILED if report.left else ExitCode.DONE)
+
+
+def _found(
+    operator: Operator, topic: str | None, reason: str | None
+) -> list[tuple[TableReference, KafkaRange, int]]:
+    """Numbers of error rows that a replay may change. Raises ConfigurationError or NotFound for a misspelled reason or
+    topic."""
+    if reason and reason not in Reason.__members__:
+        raise ConfigurationError(
+            f"no error row has the reason {reason}",
+            next_step=meant(reason, Reason.__members__) or "kbq errors list shows the reasons",
+        )
+    found = waiting(operator.deployment.warehouse, topic)
+    if topic and not found:
+        operator.rejected.check_topic(topic)
+    return found
 
 
 def _function(name: str) -> Repair:
