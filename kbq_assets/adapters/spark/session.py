@@ -151,6 +151,7 @@ def _is_packed(settings: SparkSettings) -> bool:
 def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iterator[SparkContext]:
     """A context for one run, which stops afterwards. A SQL session would take twice as long to start."""
     prepare_environment(settings, home)
+    hide_interrupts()
     options = spark_config(settings, home, daemon)
     java = find_java(home / "java")
     command = kept_command(java) if _is_plain(settings) else None
@@ -161,6 +162,15 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
             yield context
         finally:
             _stop(context)
+
+
+def hide_interrupts() -> None:
+    """Drop py4j's traceback of a Ctrl-C: the command itself reports that it was interrupted."""
+    logging.getLogger().addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
 
 
 def _stop(context: SparkContext) -> None:
