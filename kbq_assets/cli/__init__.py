@@ -6,6 +6,7 @@ A command is imported when it is called, so `kbq --help` and shell completion ar
 from __future__ import annotations
 
 import difflib
+import errno
 import gc
 import logging
 import sys
@@ -19,7 +20,7 @@ import click
 from kbq_assets.cli.context import ARGUMENTS, ExitCode, choose_warehouse, exit_code, print_error
 from kbq_assets.cli.logs import log_json_lines
 from kbq_assets.core.config.parts import LOG_FORMATS
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 from kbq_assets.core.optional_packages import missing_package
 
 LOGGER: Final = logging.getLogger("kbq")
@@ -98,6 +99,12 @@ def merged(*parts: Commands) -> dict[str, dict[str, Lazy]]:
 
 
 HELP_OPTIONS: Final = ["-h", "--help"]
+#: Errors of the system that are no defect of KBQ, with the next step.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED: Final = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give this user the permission, or choose another folder"),
+    errno.EROFS: "choose a folder that can be written",
+}
 #: Python's defaults are 700, 10 and 10.
 _COLLECT_AFTER: Final = (50_000, 20, 20)
 
@@ -158,10 +165,12 @@ class LazyGroup(click.Group):
         try:
             with rare_collections():
                 return super().invoke(ctx)
-        except (KbqError, ModuleNotFoundError) as raised:
-            error = missing_package(raised) if isinstance(raised, ModuleNotFoundError) else raised
+        except (KbqError, ModuleNotFoundError, OSError) as raised:
+            error = _named(raised)
             if error is None:
                 raise
+            if error is not raised:
+                error.__cause__ = raised  # for --debug
             if as_json:
                 LOGGER.error("%s", error, exc_info=ctx.params["debug"])
             else:
@@ -170,6 +179,23 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted: nothing is lost; run it again, or see kbq status", err=True)
             sys.exit(ExitCode.FAILED)
+
+
+def _named(raised: KbqError | ModuleNotFoundError | OSError) -> KbqError | None:
+    """The error to show instead of a traceback; None for one that nobody expected."""
+    if isinstance(raised, KbqError):
+        return raised
+    return missing_package(raised) if isinstance(raised, ModuleNotFoundError) else _refused_by_system(raised)
+
+
+def _refused_by_system(error: OSError) -> KbqError | None:
+    """The error of a file or folder of this machine that cannot be used as it is; None for any other error."""
+    message = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+    if error.errno in _FULL:
+        return Unavailable(message, next_step="free some space, and run it again")
+    if error.errno in _REFUSED and error.filename:
+        return ConfigurationError(message, next_step=_REFUSED[error.errno])
+    return None
 
 
 def _take_help_options(command: click.Command) -> None:

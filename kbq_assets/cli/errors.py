@@ -25,14 +25,16 @@ from kbq_assets.cli.context import (
 from kbq_assets.cli.render import console, echo_json, size, table
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.plurals import counted
-from kbq_assets.core.protocol.names import quarantine_path
+from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.spelling import meant
 from kbq_assets.core.topics.personal import SEALED
 from kbq_assets.pipelines.errors_replay.reparse import Repair, Selection, replay_errors, waiting
 from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator
-from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
+from kbq_assets.wire.records.reasons import Reason
 
 #: Lists omit values.
 _LISTED = "topic partition offset epoch timestamp_ms reason message schema_id value_size"
@@ -70,6 +72,8 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
     """
     rows = operator.rejected.error_rows(ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
     quarantined = operator.rejected.files_of(topic)
+    if topic and not rows and not quarantined:
+        operator.rejected.check_topic(topic)
     if as_json:
         echo_json(
             {
@@ -156,11 +160,12 @@ def replay(
     the same key; otherwise the error row is resolved without it. Exit code 1 if error rows remain.
     """
     repair = _function(function) if function else None
+    found = _found(operator, topic, reason)
     if not as_json:
-        for errors_table, range_, rows in waiting(operator.deployment.warehouse, topic):
+        for errors_table, range_, rows in found:
             tp = range_.topic_partition
             click.echo(f"{errors_table}: {tp} epoch {range_.epoch}: {counted(rows, 'error row')}")
-    if not yes:
+    if found and not yes:
         click.confirm("replay them?", abort=True)
     chosen = Selection(topic, reason, repair, out_of_order.strip(), user())
     report = replay_errors(operator.rejected.replay_ports, chosen)
@@ -181,6 +186,22 @@ def replay(
         if not report.rows and not report.superseded and not report.left:
             click.echo("no error row waits for a replay")
     sys.exit(ExitCode.FAILED if report.left else ExitCode.DONE)
+
+
+def _found(
+    operator: Operator, topic: str | None, reason: str | None
+) -> list[tuple[TableReference, KafkaRange, int]]:
+    """Numbers of error rows that a replay may change. Raises ConfigurationError or NotFound for a misspelled reason or
+    topic."""
+    if reason and reason not in Reason.__members__:
+        raise ConfigurationError(
+            f"no error row has the reason {reason}",
+            next_step=meant(reason, Reason.__members__) or "kbq errors list shows the reasons",
+        )
+    found = waiting(operator.deployment.warehouse, topic)
+    if topic and not found:
+        operator.rejected.check_topic(topic)
+    return found
 
 
 def _function(name: str) -> Repair:

@@ -18,7 +18,7 @@ from kbq_assets.cli.context import (
     pass_observer,
 )
 from kbq_assets.cli.cost import CycleCost, cost_json, cost_lines, costs_of
-from kbq_assets.cli.render import console, echo_json, name_empty_list, number, size, stop_lines, table
+from kbq_assets.cli.render import console, echo_json, name_missing_topics, number, size, stop_lines, table
 from kbq_assets.core.errors import TransientError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
@@ -100,7 +100,7 @@ def _print_plan(
 ) -> None:
     out = console()
     if extraction is not None and not is_further_warehouse():
-        name_empty_list(extractor.deployment)
+        name_missing_topics(extractor.deployment)
         _print_extraction(extraction, out)
     if loads is not None:
         _print_load(loads, [t for t in tables if t.blocked_rows], out)

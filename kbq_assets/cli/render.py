@@ -7,7 +7,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,10 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from kbq_assets.cli.context import DOCUMENT
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.extraction.restarts import retry_in_words
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.waits import next_lines
+from kbq_assets.pipelines.protocol.state import topic_registry
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.backup.status import BackupsStatus
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Width without a terminal: no line is wrapped, so grep finds whole lines.
 _WIDE = 1000
-#: Partitions that a line names. It only counts the others.
+#: Partitions or topics that a line names. It only counts the others.
 _NAMED = 8
 _PARTITION = re.compile(r" --partition \d+")
 #: A JSON document with more characters than this is printed on one line.
@@ -101,11 +103,19 @@ def echo_json(value: object) -> None:
     click.echo(text if len(text) > _MOST_INDENTED else json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def name_empty_list(deployment: Deployment) -> None:
-    """Print a message if no topic is chosen, because then nothing is extracted."""
-    if not deployment.sources.read():
-        place = deployment.settings.catalog.source_topics
+def name_missing_topics(deployment: Deployment) -> None:
+    """Print a message if no topic is chosen, or if the broker never had one that the list names: nothing else would
+    show a misspelled name."""
+    entries, place = deployment.sources.read(), deployment.settings.catalog.source_topics
+    if not entries:
         click.echo(f"{place} chooses no topic; next: kbq doctor", err=True)
+        return
+    named = {entry.pattern for entry in entries if not entry.is_pattern and entry.mistake is None}
+    with suppress(Unavailable):  # the command itself reports that
+        unread = named - topic_registry(deployment.store).topics.keys()
+        if missing := sorted(unread - deployment.offsets.topics(unread).keys() if unread else ()):
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            click.echo(f"not on the broker: {', '.join(missing[:_NAMED])}{more}; next: kbq doctor", err=True)
 
 
 def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:

@@ -19,7 +19,15 @@ from kbq_assets.cli.context import (
     pass_loader,
     pass_operator,
 )
-from kbq_assets.cli.render import console, echo_json, name_empty_list, number, progress_bar, stop_lines, table
+from kbq_assets.cli.render import (
+    console,
+    echo_json,
+    name_missing_topics,
+    number,
+    progress_bar,
+    stop_lines,
+    table,
+)
 from kbq_assets.cli.resident import Lines, keep_extracting
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.waits import next_lines
@@ -77,8 +85,7 @@ def extract(
     if as_json:
         echo_json(extraction_report_json(report))
     else:
-        if not report.partitions:
-            name_empty_list(extractor.deployment)
+        name_missing_topics(extractor.deployment)
         _print_extraction(report, console())
     sys.exit(_extraction_code(report))
 

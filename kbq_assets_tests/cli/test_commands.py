@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -138,3 +141,30 @@ def test_an_interrupted_command_says_that_nothing_is_lost() -> None:
 
     found = CliRunner().invoke(command_line(), ["load"], obj=interrupt)
     assert (found.exit_code, "nothing is lost; run it again" in found.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "advice"),
+    [
+        (errno.EACCES, ExitCode.FAILED, "give this user the permission"),
+        (errno.EROFS, ExitCode.FAILED, "choose a folder that can be written"),
+        (errno.ENOSPC, ExitCode.TRY_AGAIN, "free some space"),
+    ],
+)
+def test_a_file_that_the_system_refuses_is_a_message_not_a_traceback(
+    number: int, code: ExitCode, advice: str, monkeypatch: pytest.MonkeyPatch, current_folder: Path
+) -> None:
+    def refuse(path: Path, *args: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    result = CliRunner().invoke(command_line(), ["init", "--company", "shop"], obj=refuse)
+    assert (result.exit_code, type(result.exception)) == (code, SystemExit)
+    assert f"error: kbq.toml: {os.strerror(number)}\n  next: {advice}" in result.output
+
+
+def test_other_errors_of_the_system_keep_their_traceback() -> None:
+    def fail() -> object:
+        raise FileNotFoundError(errno.ENOENT, "gone", "module.py")
+
+    assert isinstance(CliRunner().invoke(command_line(), ["status"], obj=fail).exception, FileNotFoundError)

@@ -126,3 +126,25 @@ def test_the_way_back_that_a_refusal_names_shows_the_row_in_its_place(
     assert sorted(row.offset for row in rows if row.epoch == newest) == [0, 1, 2], (
         "one job shows them at once"
     )
+
+
+@pytest.mark.parametrize("command", [("list",), ("replay",), ("replay", "--yes")])
+def test_a_topic_that_kbq_never_read_has_no_bad_records_because_its_name_is_wrong(
+    broken: FakePlatform, run: Shell, command: tuple[str, ...]
+) -> None:
+    result = run("errors", *command, "--topic", f"{TOPIC}s")
+    assert result.exit_code == 1
+    assert f"nothing was extracted from {TOPIC}s" in result.output
+
+
+def test_a_reason_that_does_not_exist_is_refused(broken: FakePlatform, run: Shell) -> None:
+    result = run("errors", "replay", "--reason", "UNKNOWN_SCHMA", "--yes")
+    assert result.exit_code == 1
+    assert "did you mean 'UNKNOWN_SCHEMA'?" in result.output
+
+
+def test_a_replay_of_nothing_asks_nothing(world: FakePlatform, run: Shell) -> None:
+    world.produce(value=GOOD)
+    run.done("extract")
+    assert run.done("errors", "replay", "--topic", TOPIC) == "no error row waits for a replay\n"
+    assert "no bad records" in run.done("errors", "list", "--topic", TOPIC)

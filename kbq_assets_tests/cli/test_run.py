@@ -464,3 +464,16 @@ def test_a_resident_extraction_can_be_read_by_programs(world: FakePlatform, run:
 def test_options_of_a_resident_extraction_need_one(run: Shell, option: tuple[str, str]) -> None:
     result = run("extract", *option)
     assert (result.exit_code, "need --resident" in result.stderr) == (2, True)
+
+
+def test_a_topic_of_the_list_that_the_broker_does_not_have_is_named(world: FakePlatform, run: Shell) -> None:
+    world.produce(2)
+    with world.source_topics.open("a") as file:
+        file.write("\nshop.ordrs dataset=shop\nother-* dataset=shop\n")
+    sentence = "not on the broker: shop.ordrs; next: kbq doctor\n"
+    for command in ("plan", "extract", "extract"):
+        found = run(command)
+        assert (found.exit_code, found.stderr) == (0, sentence), command
+    world.kafka.topics_by_name.pop(TOPIC)
+    gone = run("extract")
+    assert (gone.exit_code, gone.stderr, "topic_gone" in gone.stdout) == (1, sentence, True)

@@ -58,6 +58,9 @@ _CLIENT: Final = frozenset(
      "topic.metadata.refresh.interval.ms"}
 )  # fmt: skip
 
+#: Schemes that librdkafka accepts before a server.
+_SCHEMES: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+
 _OURS: Final[Mapping[str, str]] = {
     "auto.offset.reset": "KBQ stops rather than jump to another offset",
     "bootstrap.servers": "set KBQ_KAFKA_BOOTSTRAP_SERVERS",
@@ -95,8 +98,19 @@ def client_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[s
     check_options(options)
     if not bootstrap_servers.strip():
         raise ConfigurationError("no Kafka bootstrap servers are set", next_step="host:port, or several")
+    _check_schemes(bootstrap_servers)
     resolved = {name: resolve(f"the Kafka option {name}", value) for name, value in options.items()}
     return {"client.id": "kbq", **resolved, "bootstrap.servers": bootstrap_servers}
+
+
+def _check_schemes(bootstrap_servers: str) -> None:
+    """Raise ConfigurationError for URLs: librdkafka ignores them, and then finds no broker."""
+    for server in bootstrap_servers.split(","):
+        scheme, separator, _ = server.strip().partition("://")
+        if separator and scheme.lower() not in _SCHEMES:
+            raise ConfigurationError(
+                f"a Kafka bootstrap server begins with {scheme}://", next_step="write host:port,…"
+            )
 
 
 def admin_options(client: Mapping[str, str]) -> dict[str, str]:

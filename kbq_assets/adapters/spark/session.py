@@ -22,12 +22,13 @@ import py4j.protocol
 import pyspark
 from pyspark import SparkConf, SparkContext
 
-from kbq_assets.adapters.java import find_java
+from kbq_assets.adapters.java import JavaRuntime, find_java
 from kbq_assets.adapters.spark.classes import archive_options, kept_command
 from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION
 from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.config.redaction import SPARK_PATTERN
+from kbq_assets.core.errors import ConfigurationError
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
 _LOOPBACK = "127.0.0.1"
@@ -132,13 +133,22 @@ def prepare_environment(settings: SparkSettings, home: Path) -> None:
     Spark reads both only from the environment. Workers run the archive's Python or this interpreter. PYSPARK_PYTHON
     overrides it, for clusters whose hosts have Python elsewhere.
     """
-    os.environ["JAVA_HOME"] = str(find_java(home / "java").home)
+    os.environ["JAVA_HOME"] = str(_java(settings, home).home)
     os.environ.setdefault(
         "SPARK_LAUNCHER_OPTS", _QUICK_EXECUTOR
     )  # for the JVM that builds the driver's command
     os.environ.setdefault("PYSPARK_PYTHON", PYTHON if _is_packed(settings) else sys.executable)
     if settings.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+
+
+def _java(settings: SparkSettings, home: Path) -> JavaRuntime:
+    try:
+        return find_java(home / "java")
+    except ConfigurationError as error:
+        if settings.is_local:
+            error.next_step += "; or do without Java: KBQ_SPARK_MASTER=processes[*]"
+        raise
 
 
 def _is_packed(settings: SparkSettings) -> bool:
@@ -151,6 +161,7 @@ def _is_packed(settings: SparkSettings) -> bool:
 def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iterator[SparkContext]:
     """A context for one run, which stops afterwards. A SQL session would take twice as long to start."""
     prepare_environment(settings, home)
+    hide_interrupts()
     options = spark_config(settings, home, daemon)
     java = find_java(home / "java")
     command = kept_command(java) if _is_plain(settings) else None
@@ -161,6 +172,15 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
             yield context
         finally:
             _stop(context)
+
+
+def hide_interrupts() -> None:
+    """Drop py4j's traceback of a Ctrl-C: the command itself reports that it was interrupted."""
+    logging.getLogger().addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
 
 
 def _stop(context: SparkContext) -> None:

@@ -359,7 +359,7 @@ def burn(state: TableState) -> TableState:
 
 
 def give_up(state: TableState) -> TableState:
-    """Drop the job in flight after its id was burned. Its files are pending again."""
+    """Drop the job in flight, whose id is burned or whose job failed. Its files are pending again."""
     return dataclasses.replace(state, in_flight=None)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kbq_assets.adapters.settings_file import SETTINGS_FILE, setting_line
+from kbq_assets.adapters.settings_file import SETTINGS_FILE, read_settings, setting_line
 from kbq_assets.cli.context import pass_deployment, reopen
 from kbq_assets.core.catalog.starter import draft_root
 from kbq_assets.core.errors import ConfigurationError
@@ -66,9 +66,15 @@ def init(
     topics = topics or tuple(
         _asked(None, "topics to load, separated by blanks (empty: choose later)").split()
     )
-    _write_settings({name: value for name, value in settings.items() if value})
+    is_new = _write_settings({name: value for name, value in settings.items() if value})
     reopen()  # the new file now counts
-    _check()
+    try:
+        _check()
+    except ConfigurationError:
+        if is_new:
+            Path(SETTINGS_FILE).unlink()  # otherwise it would outlive the correction
+        raise
+    click.echo(f"{'wrote' if is_new else 'kept'} {SETTINGS_FILE}")
     _write_catalog(company, domain, env, team, topics)
 
 
@@ -82,14 +88,28 @@ def _is_asked() -> bool:
     return sys.stdin.isatty()
 
 
-def _write_settings(settings: dict[str, str]) -> None:
+def _write_settings(settings: dict[str, str]) -> bool:
+    """Write the file of settings unless it exists. Returns whether it is new. Raises ConfigurationError if the existing
+    one differs."""
     path = Path(SETTINGS_FILE)
     if path.exists():
-        click.echo(f"kept {path}")
-        return
+        _require_same(settings)
+        return False
     head = "# Settings of KBQ in this folder. The environment takes precedence. `kbq settings` lists all.\n"
     path.write_text(head + "".join(setting_line(*each) for each in settings.items()), encoding="utf-8")
-    click.echo(f"wrote {path}")
+    return True
+
+
+def _require_same(settings: dict[str, str]) -> None:
+    """Raise ConfigurationError for a setting that the existing file does not have. `_check` compares the catalog's
+    folder."""
+    stored = read_settings({})
+    for name, value in settings.items():
+        if name != "KBQ_SOURCE_TOPICS" and stored.get(name) != value:
+            raise ConfigurationError(
+                f"{SETTINGS_FILE} exists, and does not set {name} to {value}",
+                next_step=f"edit {SETTINGS_FILE}, or delete it and run kbq init again",
+            )
 
 
 @pass_deployment

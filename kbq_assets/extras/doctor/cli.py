@@ -151,6 +151,7 @@ def examine_topics(patient: Doctor, *, has_broker: bool, has_registry: bool) -> 
         yield Check("topics", Outcome.FAIL, error.message, error.next_step)
         return
     yield from topics.mistakes(entries)
+    yield from topics.hidden(entries)
     yield from topics.brokers(addresses)
     sound = tuple(entry for entry in entries if entry.mistake is None)
     if sound or not entries:

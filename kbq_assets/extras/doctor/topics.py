@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from kbq_assets.core.avro.tree import load_schema
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, TransientError
 from kbq_assets.core.plurals import counted
-from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry, select_entries
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.worker.adapters import open_pseudonyms, open_seal_key
@@ -31,6 +31,16 @@ def mistakes(entries: Iterable[SourceEntry]) -> Iterator[Check]:
         if entry.mistake is not None:
             found = f"{entry.pattern} waits: {entry.mistake.message}"
             yield Check("topics", Outcome.FAIL, found, entry.mistake.next_step)
+
+
+def hidden(entries: Sequence[SourceEntry]) -> Iterator[Check]:
+    """Lines of topics that never apply, because an earlier line names or matches the topic."""
+    named = [entry for entry in entries if not entry.is_pattern and entry.mistake is None]
+    first = select_entries(entries, [entry.pattern for entry in named])
+    for entry in named:
+        if (other := first[entry.pattern]) is not entry:
+            found = f"the line of {entry.pattern} never applies: the line of {other.pattern} comes first"
+            yield Check("topics", Outcome.WARN, found, "move it up, or delete one of the two")
 
 
 def chosen(settings: Settings, entries: Iterable[SourceEntry], on_broker: Iterable[str]) -> Check:

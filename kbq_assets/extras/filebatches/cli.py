@@ -19,11 +19,13 @@ from kbq_assets.cli.context import (
     yes_option,
 )
 from kbq_assets.cli.render import console, echo_json, number, table, utc_time
+from kbq_assets.core.config.locations import Folder, parse_staging
+from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.plurals import counted
 from kbq_assets.extras.filebatches.observe import commands_of
 from kbq_assets.extras.filebatches.open import open_file_batches
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.filebatches.runner import FilesReport, PrefixReport
+from kbq_assets.pipelines.filebatches.runner import FileBatches, FilesReport, PrefixReport
 from kbq_assets.pipelines.operate.commands import Proposal
 
 _prefix = click.argument("prefix", metavar="TABLE_PREFIX")
@@ -36,6 +38,19 @@ def files() -> None:
     """Apply batches of files (`KBQ_FILES`). A directory with a success object is a batch."""
 
 
+def _opened(deployment: Deployment) -> FileBatches:
+    """The batches of `KBQ_FILES`. Raises ConfigurationError for a folder that does not exist: a misspelled name, or a
+    disk that is not mounted, would look like no batches."""
+    batches = open_file_batches(deployment)
+    place = parse_staging(deployment.settings.extras.files.location)
+    if isinstance(place, Folder) and not place.path.is_dir():
+        raise ConfigurationError(
+            f"KBQ_FILES: the folder {place.path} does not exist",
+            next_step="correct KBQ_FILES, or create it",
+        )
+    return batches
+
+
 @files.command()
 @_prefixes
 @click.option("--decisions", is_flag=True, help="Also list the decisions of operators.")
@@ -44,7 +59,7 @@ def files() -> None:
 @pass_deployment
 def status(deployment: Deployment, prefixes: tuple[str, ...], decisions: bool, as_json: bool) -> None:
     """Show each table's unapplied batches, and why they wait. Exit code 1 if one waits for an operator."""
-    batches = open_file_batches(deployment)
+    batches = _opened(deployment)
     report = batches.status(prefixes)
     if as_json:
         echo_json(_document(report))
@@ -68,7 +83,7 @@ def status(deployment: Deployment, prefixes: tuple[str, ...], decisions: bool, a
 def run(deployment: Deployment, prefixes: tuple[str, ...], as_json: bool) -> None:
     """Apply every batch that is ready. Exit code 1 if one waits for an operator, 75 if work is left for the next
     run."""
-    report = open_file_batches(deployment).run(prefixes)
+    report = _opened(deployment).run(prefixes)
     echo_json(_document(report)) if as_json else _print(report)
     if report.needs_person:
         sys.exit(ExitCode.FAILED)

@@ -32,9 +32,12 @@ def next_steps(findings: Iterable[str]) -> list[str]:
 
 
 def read_again(tp: TopicPartition, offset: int) -> str:
-    """The command that reads missing records again."""
-    options = f"--topic {tp.topic} --partition {tp.partition}"
-    return f"kbq reset {options} --from-offset {offset} reads from there again, in a new epoch"
+    """The commands that bring missing records back. The first doubles no row for readers who ignore epochs."""
+    reset = f"kbq reset --topic {tp.topic} --partition {tp.partition} --from-offset {offset}"
+    return (
+        f"kbq replay start {tp.topic} --from {tp.partition}:{offset}, then kbq replay promote, replaces the rows from"
+        f" there on; or {reset} reads from there again, in a new epoch"
+    )
 
 
 DELETE_ROWS = "delete the extra rows in the warehouse, then kbq reconcile --counts"

@@ -95,6 +95,8 @@ def sample(deployment: Deployment, records: int) -> None:
             "samples go to the local broker only",
             next_step="unset KBQ_KAFKA_BOOTSTRAP_SERVERS, then kbq local up",
         )
+    if any(service.state is not ServiceState.RUNNING for service in stack.status()):
+        raise ConfigurationError("the local stack does not run", next_step="kbq local up")
     for topic in produce_sample(settings, records):
         click.echo(f"produced {counted(records, 'record')} to {topic}")
 

@@ -147,8 +147,7 @@ def finish(run: TableRun, job: JobInFlight) -> None:
 
 def _plan_again(run: TableRun, current: Versioned[TableState]) -> Turn:
     """Drop a job that failed after its table was dropped. The next batch parks the table, or creates it again (L12)."""
-    failed = table_state.count_failure(current.value)
-    run.swap(current, dataclasses.replace(failed, in_flight=None))  # its id is DONE and loaded nothing
+    run.swap(current, table_state.give_up(table_state.count_failure(current.value)))
     return CONTINUE
 
 

@@ -110,6 +110,11 @@ class RejectedData:
         """The bad record at a position, once per epoch in which it occurred. Raises NotFound."""
         return bad_records.find_error_rows(self.deployment.warehouse, tp, offset)
 
+    def check_topic(self, topic: str) -> None:
+        """Raise NotFound for a topic that was never extracted: its name is misspelled."""
+        if topic not in state.topic_registry(self.deployment.store).topics:
+            raise NotFound(f"nothing was extracted from {topic}", next_step="kbq status lists the topics")
+
     @cached_property
     def replay_ports(self) -> ReplayPorts:
         own = self.deployment

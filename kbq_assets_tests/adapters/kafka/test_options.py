@@ -132,6 +132,15 @@ def test_no_servers_are_refused(servers: str) -> None:
         client_options(servers, {})
 
 
+@pytest.mark.parametrize(
+    "servers", ["http://broker:9092", "a:9092, https://broker:9092", "kafka://broker:9092"]
+)
+def test_a_url_is_no_server(servers: str) -> None:
+    with pytest.raises(ConfigurationError, match="://"):
+        client_options(servers, {})
+    assert client_options("SASL_SSL://a:9092,b", {})["bootstrap.servers"] == "SASL_SSL://a:9092,b"
+
+
 def test_secrets_never_show() -> None:
     for port in (LibrdkafkaSource(SERVERS, SASL), KafkaOffsetReader(SERVERS, SASL)):
         assert "open-sesame" not in repr(port)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from pathlib import Path
 
 import pytest
+from py4j.java_gateway import GatewayClient
 
-from kbq_assets.adapters.spark.session import private_options
+from kbq_assets.adapters.spark.session import hide_interrupts, private_options
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 OWN = "-Dlog4j2.configurationFile=/mine.properties"
@@ -24,3 +26,30 @@ def test_the_log_has_errors_alone_unless_options_configure_it(given: str, theirs
     own = [line for line in java if "log4j2" in line]
     assert level
     assert ("/mine.properties" in own[0], len(own)) == (theirs, 1)
+
+
+class Interrupted:
+    """A connection to the JVM during which the user presses Ctrl-C."""
+
+    socket = None
+
+    def send_command(self, command: str) -> str:
+        raise KeyboardInterrupt
+
+
+class Client(GatewayClient):  # type: ignore[misc]
+    def _get_connection(self) -> Interrupted:
+        return Interrupted()
+
+
+def test_ctrl_c_prints_no_traceback_of_py4j(caplog: pytest.LogCaptureFixture) -> None:
+    root = logging.getLogger()
+    before = root.filters[:]
+    try:
+        hide_interrupts()
+        with pytest.raises(KeyboardInterrupt):
+            Client().send_command("c")
+        logging.error("another error")
+    finally:
+        root.filters[:] = before
+    assert [record.message for record in caplog.records] == ["another error"]

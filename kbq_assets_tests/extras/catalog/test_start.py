@@ -113,8 +113,29 @@ def test_another_team_s_init_keeps_the_entries_of_the_first_and_names_its_own_te
 def test_init_refuses_settings_that_another_variable_overrides(
     init: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("kbq.toml").write_text('KBQ_SOURCE_TOPICS = "other"\n')
+    Path("kbq.toml").write_text(f'KBQ_SOURCE_TOPICS = "other"\nKBQ_WAREHOUSE = "{WAREHOUSE}"\n')
     refused = init(*INIT)
     assert refused.exit_code == 1
     assert "not the new catalog" in refused.output
     assert not Path("catalog").exists()
+
+
+def test_init_refuses_an_option_that_the_existing_settings_do_not_have(init: Shell) -> None:
+    init.done(*INIT)
+    before = Path("kbq.toml").read_text()
+    for option, variable in (
+        ("--bootstrap-servers", "KBQ_KAFKA_BOOTSTRAP_SERVERS"),
+        ("--staging", "KBQ_STAGING"),
+    ):
+        refused = init(*INIT, option, "elsewhere:9092")
+        assert refused.exit_code == 1
+        assert f"kbq.toml exists, and does not set {variable} to elsewhere:9092" in refused.output
+        assert "edit kbq.toml, or delete it and run kbq init again" in refused.output
+    assert Path("kbq.toml").read_text() == before
+
+
+def test_init_leaves_no_settings_that_cannot_be_used(init: Shell) -> None:
+    wrong = init("init", "--warehouse", "bigquery://shop-prod")
+    assert wrong.exit_code == 1 and "BigQuery cannot load files of a local folder" in wrong.output
+    assert not Path("kbq.toml").exists()
+    init.done(*INIT)

@@ -173,3 +173,11 @@ def test_java_and_pyspark_are_asked_for_only_where_something_runs_on_them(
     )
     names = {check.name for check in examine(patient)}
     assert {"java", "pyspark"} & names == needed
+
+
+@pytest.mark.parametrize(("first", "is_named"), [(TOPIC, True), ("shop*", True), ("other*", False)])
+def test_a_line_that_an_earlier_line_hides_is_named(world: FakePlatform, first: str, is_named: bool) -> None:
+    world.source_topics.write_text(f"{first} dataset=a\n{TOPIC} dataset=b\n")
+    found = [check for check in failed(world) if "never applies" in check.found]
+    expected = f"the line of {TOPIC} never applies: the line of {first} comes first"
+    assert [check.found for check in found] == [expected] * is_named

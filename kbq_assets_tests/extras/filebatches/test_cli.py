@@ -92,6 +92,10 @@ def test_what_cannot_be_used_is_named(kbq: Installation, tmp_path: Path) -> None
     )
     kbq.environ["KBQ_FILES"] = str(tmp_path / "home" / "staging")
     assert "KBQ_FILES is the staging area" in str(kbq("status").stderr)
+    kbq.environ["KBQ_FILES"] = str(tmp_path / "arivals")
+    for command in ("run", "status"):
+        missing = kbq(command)
+        assert missing.exit_code == 1 and f"{tmp_path / 'arivals'} does not exist" in missing.stderr
     del kbq.environ["KBQ_FILES"]
     unset = kbq("status")
     assert unset.exit_code == 1 and "KBQ_FILES is not set" in unset.stderr

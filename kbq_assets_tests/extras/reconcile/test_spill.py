@@ -60,6 +60,7 @@ class TestFindings:
         found = [Finding("a", "two"), "a text", Finding("b"), Finding("c", "one"), Finding("d", "two")]
         assert next_steps(found) == ["two", "one"]
 
-    def test_a_reset_names_topic_partition_and_offset(self) -> None:
+    def test_missing_rows_come_back_by_a_replay_or_in_a_new_epoch(self) -> None:
         text = read_again(TopicPartition("shop.orders", 3), 77)
-        assert text.startswith("kbq reset --topic shop.orders --partition 3 --from-offset 77 ")
+        assert text.startswith("kbq replay start shop.orders --from 3:77, then kbq replay promote, ")
+        assert "; or kbq reset --topic shop.orders --partition 3 --from-offset 77 reads " in text

@@ -129,7 +129,7 @@ def test_a_row_set_to_an_older_version_is_named_with_the_newest(filled: Reconcil
     filled.by_hand("UPDATE d.A SET _kafka_offset = 2 WHERE _kafka_key = 'k2'")
     [older] = [each for each in filled.settled().findings if "older than their key's newest record" in each]
     assert f"{TOPIC}[0] offset 2 (newest: {TOPIC}[0] offset 8)" in older
-    assert older.next_step.startswith(f"kbq reset --topic {TOPIC} --partition 0 --from-offset 2 ")
+    assert f"kbq reset --topic {TOPIC} --partition 0 --from-offset 2 " in older.next_step
 
 
 @pytest.mark.parametrize(

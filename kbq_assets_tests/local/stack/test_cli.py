@@ -45,6 +45,12 @@ def test_stopping_a_stopped_stack_is_no_error(tmp_path: Path) -> None:
     assert "nothing of the local stack is running" in stopped.output
 
 
+def test_samples_need_a_running_stack(tmp_path: Path) -> None:
+    refused = run(tmp_path, free_ports(3), "sample")
+    assert refused.exit_code == 1
+    assert "the local stack does not run\n  next: kbq local up" in refused.output
+
+
 def test_a_taken_port_is_an_error_that_names_its_variable(tmp_path: Path) -> None:
     ports = free_ports(3)
     with socket.create_server(("127.0.0.1", ports[0])):

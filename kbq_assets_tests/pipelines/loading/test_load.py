@@ -17,6 +17,7 @@ from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference, backlog_path, table_state_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.loading.load import plan
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
@@ -158,6 +159,34 @@ def test_a_transient_job_error_is_retried_under_a_new_id() -> None:
     bench.warehouse.job_errors = lambda job: errors.pop(0)
     assert bench.load().rows == 1
     assert [key[2].rsplit("-", 1)[1] for key in bench.warehouse.jobs] == ["1", "2"]
+
+
+def _dropped_under_its_job(bench: Bench) -> None:
+    """Somebody drops the table while its job runs."""
+    bench.load(wait_seconds=0.0)
+    del bench.warehouse.stored[A]
+    (job_id,) = bench.warehouse.pending
+    bench.warehouse.run_pending(job_id, JobError("notFound", "no such table", transient=False))
+
+
+def test_a_first_load_whose_table_was_dropped_under_its_job_creates_the_table_again() -> None:
+    bench = _staged(1, auto_run=False)
+    _dropped_under_its_job(bench)
+    bench.warehouse.auto_run = True
+    assert (bench.load().rows, bench.offsets(A)) == (1, [0])
+
+
+def test_a_table_with_rows_that_was_dropped_under_its_job_is_parked_as_gone() -> None:
+    bench = _staged(1)
+    bench.load()
+    bench.produce(1)
+    bench.extract()
+    bench.warehouse.auto_run = False
+    _dropped_under_its_job(bench)
+    [report] = bench.load(wait_seconds=0.0).tables
+    assert (report.state, _table(bench).in_flight) == ("parked", None)
+    parked = _table(bench).parked
+    assert parked is not None and parked.reason == ParkReason.TABLE_GONE
 
 
 def _two_files() -> tuple[Bench, str]:
