@@ -21,7 +21,7 @@ COPIES = Transition("b", "backup/", ".avro", "NEARLINE", 30)
 
 
 class Api(ThreadingHTTPServer):
-    """A bucket's metadata, as Cloud Storage stores it. With ``meanwhile``, someone changes it after each read."""
+    """A bucket's metadata, as Cloud Storage stores it. With ``meanwhile``, someone changes it before the reader has it."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -33,9 +33,10 @@ class _Handler(QuietHandler):
     server: Api
 
     def do_GET(self) -> None:
-        self.respond(200, self.server.metadata)
+        read = self.server.metadata
         if self.server.meanwhile:
             self._changed({})
+        self.respond(200, read)
 
     def do_PATCH(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
