@@ -45,11 +45,18 @@ def free_port() -> int:
         return int(candidate.getsockname()[1])
 
 
-def holder_of(port: int) -> str:
-    """The listener's name, such as ``nginx (process 123)``. The user may lack the permission to see it."""
+def listener_of(port: int) -> int | None:
+    """The id of the process that listens. None if there is none, or if the user lacks the permission to see it."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)
-            if listens and connection.pid is not None:
-                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,):
+                return connection.pid
+    return None
+
+
+def holder_of(port: int) -> str:
+    """The listener's name, such as ``nginx (process 123)``."""
+    with contextlib.suppress(psutil.Error, OSError):
+        if (pid := listener_of(port)) is not None:
+            return f"{psutil.Process(pid).name()} (process {pid})"
     return "another program (this user cannot see which one)"

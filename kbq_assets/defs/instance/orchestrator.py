@@ -22,7 +22,7 @@ from dagster._core.run_coordinator import SubmitRunContext
 from dagster._core.workspace.load import location_origins_from_yaml_paths
 
 from kbq_assets.adapters.processes.daemons import last_lines, replace_text
-from kbq_assets.adapters.processes.loopback_ports import can_listen, holder_of
+from kbq_assets.adapters.processes.loopback_ports import can_listen, holder_of, listener_of
 from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
 from kbq_assets.defs.instance.database import DagsterDatabase
 from kbq_assets.defs.instance.processes import GRACE_SECONDS, HomeLock, Processes, is_alive
@@ -154,10 +154,7 @@ class DagsterOrchestrator:
 
     def serve(self, port: int, on_ready: Callable[[str], None], *, read_only: bool = False) -> None:
         if not can_listen(port):
-            raise ConfigurationError(
-                f"port {port}, wanted for the UI, is taken by {holder_of(port)}",
-                next_step="end that program, or choose another: kbq ui --port PORT",
-            )
+            raise _taken(port)
         self._prepare()
         try:
             self._wait_until_served(port, read_only)
@@ -251,6 +248,8 @@ class DagsterOrchestrator:
                 )
             self._tend_ui(port, read_only)
             time.sleep(_POLL_SECONDS)
+        if (pid := listener_of(port)) is not None and not self._processes.has(pid):
+            raise _taken(port)  # by another `kbq ui`, for example, that was started at the same moment
 
     def _drain(self) -> None:
         """Wait for the runs that the daemon has started. Queued runs stay queued."""
@@ -304,6 +303,13 @@ def _line(entry: dg.EventLogEntry) -> RunLine:
     data = event.step_failure_data if event.is_step_failure else None
     cause = f": {data.error.to_string()}" if data is not None and data.error is not None else ""
     return RunLine("ERROR", f"{event.message or event.event_type_value}{cause}")
+
+
+def _taken(port: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"port {port}, wanted for the UI, is taken by {holder_of(port)}",
+        next_step="end that program, or choose another: kbq ui --port PORT",
+    )
 
 
 def _answers(port: int) -> bool:

@@ -109,6 +109,10 @@ class Processes:
             )
         return child is None
 
+    def has(self, pid: int) -> bool:
+        """Whether a process is one of our children, or was started by one."""
+        return any(process.pid == pid for child in self._children.values() for process in _family(child.pid))
+
     def log(self, module: str) -> Path:
         """The log file with a child's output."""
         name = module.replace("kbq_assets.defs.instance.", "dagster-")

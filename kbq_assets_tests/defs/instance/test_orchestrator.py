@@ -23,6 +23,7 @@ import pytest
 
 import kbq_assets.defs
 from kbq_assets.core.errors import ConfigurationError, NotFound
+from kbq_assets.defs.instance.database import DagsterDatabase
 from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator
 from kbq_assets.defs.instance.processes import HomeLock, Processes, is_alive, rotate
 from kbq_assets_tests.defs import served
@@ -207,6 +208,31 @@ def test_a_taken_port_is_refused_by_name(home: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"port {port}.*is taken"):
             orchestrator_of(home).serve(port, print)
+    assert processes_of(home) == []
+
+
+class TakesThePort(DagsterDatabase):
+    """Another program that listens as soon as the command has seen that the port is free."""
+
+    listener = socket.socket()
+
+    @property
+    def configuration(self) -> str:
+        self.listener.listen()
+        return super().configuration
+
+
+def test_the_ui_of_another_command_is_not_taken_for_our_own(home: Path) -> None:
+    database = TakesThePort()
+    with database.listener as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        orchestrator = DagsterOrchestrator(
+            home, os.environ, lambda: served.defs, home / "configuration", database
+        )
+        with pytest.raises(ConfigurationError, match=f"port {port}.*is taken"):
+            orchestrator.serve(port, pytest.fail)
     assert processes_of(home) == []
 
 
