@@ -37,7 +37,8 @@ def is_other_topic(committed: str, now: str) -> bool:
 
 @dataclass(frozen=True)
 class TopicSnapshot:
-    """One topic as read at the start of a run. ``problem`` is the error of a commit that cannot be read, if any."""
+    """A topic as read at the start of a run. ``has_done_files``: of partitions without a commit. ``problem``: the error
+    of a commit that cannot be read."""
 
     settings: TopicSettings
     description: TopicDescription
@@ -232,15 +233,10 @@ def _stops_topic(draft: _PlanDraft, snapshot: TopicSnapshot, cluster_id: str) ->
     if damaged := commit_stop(topic, snapshot.problem, missing):
         draft.stops.append(damaged)
         return True
-    if not snapshot.commits and not snapshot.entry.creating and snapshot.has_done_files:
+    if snapshot.has_done_files:
         message = f"{topic} has done files but no commit"
-        draft.stop(
-            topic,
-            -1,
-            StopReason.NOT_BOOTSTRAPPED,
-            message,
-            f"kbq bootstrap --topic {topic} --from-done-files",
-        )
+        command = f"kbq bootstrap --topic {topic} --from-done-files"
+        draft.stop(topic, -1, StopReason.NOT_BOOTSTRAPPED, message, command)
         return True
     return any(_other_identity(draft, commit, snapshot, cluster_id) for commit in snapshot.commits.values())
 
