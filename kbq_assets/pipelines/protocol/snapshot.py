@@ -115,7 +115,8 @@ def _lost(
             continue
         found = {shard: stored.get(commit_path(topic, shard)) for shard in entry.active}
         missing = [shard for shard, f in found.items() if f is None or isinstance(f, NotFound)]
-        if stop := commit_stop(topic, _problem(found.values()), missing):
+        problem = _problem(found.values())
+        if stop := commit_stop(topic, None if isinstance(problem, TransientError) else problem, missing):
             yield stop
 
 
