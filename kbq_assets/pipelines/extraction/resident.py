@@ -71,7 +71,7 @@ def run_cycles(
                 on_progress=events.on_progress,
                 is_draining=cycles.is_draining,
             )
-            is_behind = report.unfinished > 0
+            is_behind = report.is_behind
             events.on_report(report)
         except EngineEnded:
             raise
