@@ -28,9 +28,10 @@ def check(observer: Observer, counts: bool, as_json: bool) -> None:
     """Run all checks; exit code 1 if one fails, 75 if one could not run.
 
     Prints each failure with the commands that fix it. If a topic's option `blocking` names a failed check, the topic's
-    files wait until the check passes. Changes nothing.
+    files wait until the check passes. If the store does not give a commit or a table's state, names it and checks the
+    rest. Changes nothing.
     """
-    report = observer.checks(queries=counts)
+    report = observer.checks(queries=counts, survives_silence=True)
     if as_json:
         echo_json(report_json(report))
     else:
@@ -43,6 +44,7 @@ def report_json(report: CheckReport) -> dict[str, object]:
         "failed": len(report.failures),
         "checks": [_result_json(result) for result in report.results],
         "unknown": dict(report.unknown),
+        "unavailable": dict(report.unavailable),
         "holds": [document(block, "topic check message commands") for block in report.blocks],
     }
 
@@ -70,6 +72,8 @@ def _print(report: CheckReport, out: Console) -> None:
     for message in dict.fromkeys(report.unknown.values()):
         names = ", ".join(name for name, why in report.unknown.items() if why == message)
         out.print(f"unknown: {names}: {message}", style="yellow")
+    for path, why in report.unavailable.items():
+        out.print(f"unknown: {path}: {why}", style="yellow")
     if not report.unknown and COUNTS_AGREE not in {result.check for result in report.results}:
         out.print("the warehouse's rows were not counted; --counts counts them")
 
@@ -77,4 +81,4 @@ def _print(report: CheckReport, out: Console) -> None:
 def _code(report: CheckReport) -> ExitCode:
     if report.failures:
         return ExitCode.FAILED
-    return ExitCode.TRY_AGAIN if report.unknown else ExitCode.DONE
+    return ExitCode.TRY_AGAIN if report.unknown or report.unavailable else ExitCode.DONE

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from kbq_assets.cli.context import each_warehouse, is_further_warehouse, json_option, pass_observer
+from kbq_assets.cli.context import (
+    ExitCode,
+    each_warehouse,
+    is_further_warehouse,
+    json_option,
+    pass_observer,
+)
 from kbq_assets.cli.render import backups_headline, console, echo_json, number, stop_lines, table
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.completeness import hour_text
@@ -28,10 +35,11 @@ def status(observer: Observer, as_json: bool) -> None:
     `lag` counts positions up to the broker's last stable offset; `pending` counts rows that are committed but not yet
     loaded. Each stop and each parked table is shown with the commands that resume it. The exit code is 0 even if
     something waits; use `kbq check` for exit code 1. If the broker does not answer, the exit code is 75, the output
-    shows only what is stored in the staging area, and JSON has the reason as `broker_error`.
+    shows only what is stored in the staging area, and JSON has the reason as `broker_error`. If the store does not give
+    a commit or a table's state, the exit code is 75 too, and the output names it and shows the rest.
     """
     try:
-        found = observer.status()
+        found = observer.status(survives_silence=True)
     except Unavailable as error:
         stored = observer.stored_status()
         if as_json:
@@ -43,6 +51,8 @@ def status(observer: Observer, as_json: bool) -> None:
         echo_json(status_json(found))
     else:
         _print_status(found, console())
+    if found.unavailable:
+        sys.exit(ExitCode.TRY_AGAIN)
 
 
 def _print_status(found: Status, out: Console, *, has_broker: bool = True) -> None:
@@ -60,6 +70,7 @@ def _print_status(found: Status, out: Console, *, has_broker: bool = True) -> No
     for line in (
         *(() if is_further else _of_all_warehouses(found)),
         *(f"{t.state}: {t.table}: {t.message}" for t in found.tables if t.message),
+        *(f"unknown: {path}: {why}" for path, why in found.unavailable.items()),
     ):
         out.print(line, style="yellow")
     for t in found.tables:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.protocol.waits import StopReason
@@ -26,6 +26,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.outages import SILENT_CALLS
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
+from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, Bench
 from kbq_assets_tests.pipelines.test_refusals import BAD, GOOD, SOURCES, Topics, topics
 
 BAD_TP = TopicPartition(BAD, 0)
@@ -85,6 +86,28 @@ def test_a_registry_that_cannot_be_written_fails_new_topics_alone(outcome: Outco
     bench.allow()
     assert [*bench.run().partitions] != []
     assert bench.position("new") == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNAVAILABLE, Outcome.REFUSED, Outcome.CRASH_BEFORE])
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_topic_that_starts_at_latest_does_so_in_each_partition_although_a_commit_was_not_created(
+    shard: int, outcome: Outcome
+) -> None:
+    bench = Bench(settings=SETTINGS.with_options(start="latest"), partitions=65)
+    for partition in (0, 64):
+        bench.produce(1, 1, partition=partition)
+    bench.faults = Script("create", commit_path(TOPIC, shard), outcome)
+    with suppress(Crash):
+        report = bench.extract()
+        assert {tp.topic for tp in (*report.failures, *(s.topic_partition for s in report.stops))} == {TOPIC}
+    assert bench.extract().totals.records == 0
+    bench.produce(1, partition=64)
+    assert bench.extract().totals.records == 1
+    bench.kafka.add_partitions(TOPIC, 129)
+    bench.produce(1, 1, partition=128)
+    bench.faults = Script("create", commit_path(TOPIC, 2), Outcome.UNAVAILABLE)
+    bench.extract()
+    assert bench.extract().totals.records == 2, "new partitions of a known topic lose nothing"
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNAVAILABLE, Outcome.CRASH_BEFORE])

@@ -37,7 +37,8 @@ def is_other_topic(committed: str, now: str) -> bool:
 
 @dataclass(frozen=True)
 class TopicSnapshot:
-    """One topic as read at the start of a run. ``problem`` is the error of a commit that cannot be read, if any."""
+    """A topic as read at the start of a run. ``has_done_files``: of partitions without a commit. ``problem``: the error
+    of a commit that cannot be read."""
 
     settings: TopicSettings
     description: TopicDescription
@@ -49,7 +50,8 @@ class TopicSnapshot:
 
 @dataclass(frozen=True)
 class Creation:
-    """A commit object to register and create, with the first position of each partition."""
+    """A commit object to register and create, with the first position of each partition. ``is_last``: only after the
+    topic's others, because the topic is new until it exists (E1)."""
 
     topic: str
     shard: int
@@ -57,6 +59,7 @@ class Creation:
     topic_id: str
     starts: Mapping[int, int]
     leader_epochs: Mapping[int, int] = field(default_factory=dict)
+    is_last: bool = False
 
     def commit(self) -> Commit:
         partitions = {p: starting_at(s, self.leader_epochs.get(p, -1)) for p, s in self.starts.items()}
@@ -204,18 +207,14 @@ def _plan_topic(
     for shard, positions in starts.items():
         epochs = {p: offsets[TopicPartition(topic, p)].leader_epoch for p in positions}
         topic_id = snapshot.description.topic_id
-        draft.creations.append(Creation(topic, shard, cluster_id, topic_id, positions, epochs))
+        is_last = _starts_at_latest(snapshot) and shard == 0 and len(starts) > 1
+        draft.creations.append(Creation(topic, shard, cluster_id, topic_id, positions, epochs, is_last))
     for partition in sorted(set(known) - set(range(snapshot.description.partitions))):
         position = known[partition].partitions[partition]
         if position.since and not position.next:
             continue  # a reset began it at 0 in case it comes back (B5)
-        draft.stop(
-            topic,
-            partition,
-            StopReason.PARTITION_GONE,
-            f"{topic}[{partition}] is gone",
-            f"kbq reset --topic {topic}",
-        )
+        message, command = f"{topic}[{partition}] is gone", f"kbq reset --topic {topic}"
+        draft.stop(topic, partition, StopReason.PARTITION_GONE, message, command)
 
 
 def _stops_topic(draft: _PlanDraft, snapshot: TopicSnapshot, cluster_id: str) -> bool:
@@ -232,15 +231,10 @@ def _stops_topic(draft: _PlanDraft, snapshot: TopicSnapshot, cluster_id: str) ->
     if damaged := commit_stop(topic, snapshot.problem, missing):
         draft.stops.append(damaged)
         return True
-    if not snapshot.commits and not snapshot.entry.creating and snapshot.has_done_files:
+    if snapshot.has_done_files:
         message = f"{topic} has done files but no commit"
-        draft.stop(
-            topic,
-            -1,
-            StopReason.NOT_BOOTSTRAPPED,
-            message,
-            f"kbq bootstrap --topic {topic} --from-done-files",
-        )
+        command = f"kbq bootstrap --topic {topic} --from-done-files"
+        draft.stop(topic, -1, StopReason.NOT_BOOTSTRAPPED, message, command)
         return True
     return any(_other_identity(draft, commit, snapshot, cluster_id) for commit in snapshot.commits.values())
 
@@ -278,6 +272,11 @@ def _other_identity(draft: _PlanDraft, commit: Commit, snapshot: TopicSnapshot, 
     return True
 
 
+def _starts_at_latest(snapshot: TopicSnapshot) -> bool:
+    """Whether the topic is new, and starts at its latest offsets. Shards of its commit may exist already."""
+    return 0 not in snapshot.commits and snapshot.settings.extraction.start == "latest"
+
+
 def _plan_new_partition(
     draft: _PlanDraft,
     snapshot: TopicSnapshot,
@@ -286,8 +285,7 @@ def _plan_new_partition(
     starts: dict[int, dict[int, int]],
     usual: Averages,
 ) -> None:
-    latest = not snapshot.commits and snapshot.settings.extraction.start == "latest"
-    start = broker.latest if latest else broker.earliest
+    start = broker.latest if _starts_at_latest(snapshot) else broker.earliest
     shard = shard_of(tp.partition)
     if shard in snapshot.commits:
         epoch = snapshot.commits[shard].epoch

@@ -158,6 +158,11 @@ class Turns:
         """Number of partitions that did not fail and are not read to the end of their unit."""
         return sum(chain.left > 0 for chain in self._chains.values())
 
+    @property
+    def limited(self) -> int:
+        """Number of unfinished partitions whose topic has used its seconds."""
+        return sum(len(budget.short) for budget in self._budgets.values())
+
     def next_task(self, idle_slots: int, seconds: float = math.inf) -> tuple[Unit, ...]:
         """Units for the next task, given idle slots and remaining seconds; empty if none is ready."""
         self._set_short_aside()

@@ -89,7 +89,7 @@ class ExtractionStep:
             if reported is None or report.partitions or report.failures or report.stops != reported.stops:
                 yield from self._reported(context, report, None)
                 reported = report
-            next_start = clock.monotonic() if report.unfinished else next_start
+            next_start = clock.monotonic() if report.is_behind else next_start
             if next_start >= until:
                 return
             while (left := next_start - clock.monotonic()) > 0:

@@ -189,6 +189,7 @@ class _Run:
         return ExtractionReport(
             planned, partitions, stops, failures, unfinished, seconds, costs, lost_files, self._busiest,
             tuple(sorted(self._evolved)), backup=self._backups.report(),
+            is_behind=unfinished > self._turns.limited,
         )  # fmt: skip
 
     @property

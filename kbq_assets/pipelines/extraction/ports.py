@@ -116,6 +116,8 @@ class ExtractionReport:
     #: errors of advisory groups whose positions were not committed
     advisory_failures: Mapping[str, str] = field(default_factory=dict)
     backup: BackupReport = field(default_factory=BackupReport)
+    #: whether the run's time ended before it had read all that the topics' limits allow
+    is_behind: bool = False
 
     @property
     def totals(self) -> Counts:

@@ -20,6 +20,7 @@ from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.core.protocol.watermarks import Shard
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.refusals import end_if_all
+from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.object_store import ObjectStore
 
 _NOT_WRITTEN: Final = "its commit is not written"
@@ -49,10 +50,9 @@ def prepare_each(
     does not write now fails only its own partitions. ``log_store`` is the store of the erasure logs if it is not
     ``store``. Raises ConfigurationError if the store refuses many commits and takes none."""
     failed = _prepare(store, planned, log_store)
+    refused = {key: error for key, error in failed.items() if isinstance(error, ConfigurationError)}
     stops = [
-        refused_stop(topic, _NOT_WRITTEN, error)
-        for (topic, _), error in failed.items()
-        if isinstance(error, ConfigurationError)
+        *dict.fromkeys(refused_stop(topic, _NOT_WRITTEN, error) for (topic, _), error in refused.items())
     ]
     failures = {
         tp: f"{_NOT_WRITTEN}: {failed[_shard(tp)]}"
@@ -94,17 +94,23 @@ def _created(
 ) -> dict[Shard, KbqError]:
     """Create the commits of new topics, and complete interrupted creations. If the registry cannot be written, this
     fails for all of them, and for no other topic."""
-    new = [creation.commit() for creation in planned.creations]
-    shards = [(commit.topic, commit.shard) for commit in new]
+    made: dict[Shard, Versioned[Commit] | KbqError] = {}
     try:
-        made = state.create_each_commit(store, new, log_store)
+        for is_last in (False, True):
+            failed = {topic: found for (topic, _), found in made.items() if isinstance(found, KbqError)}
+            wave = [each for each in planned.creations if each.is_last is is_last]
+            made |= {(each.topic, each.shard): failed[each.topic] for each in wave if each.topic in failed}
+            new = [each.commit() for each in wave if each.topic not in failed]
+            found = state.create_each_commit(store, new, log_store)
+            made |= zip(((commit.topic, commit.shard) for commit in new), found, strict=True)
         if planned.announced:
             exist = partial(_activated, planned.announced)
             state.change(store, TopicRegistry, TOPIC_REGISTRY, exist)
     except (ConfigurationError, TransientError) as error:
+        shards = ((each.topic, each.shard) for each in planned.creations)
         return dict.fromkeys((*shards, *planned.announced), error)
-    end_if_all(made)
-    return {shard: found for shard, found in zip(shards, made, strict=True) if isinstance(found, KbqError)}
+    end_if_all(made.values())
+    return {shard: found for shard, found in made.items() if isinstance(found, KbqError)}
 
 
 def _activated(shards: Collection[Shard], registry: TopicRegistry) -> TopicRegistry:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
-from kbq_assets.core.errors import EngineEnded, KbqError, TransientError
+from kbq_assets.core.errors import ConfigurationError, EngineEnded, KbqError, TransientError
 from kbq_assets.core.plurals import counted
 from kbq_assets.pipelines.extraction.extractor import Extractor, OpenEngine
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
@@ -53,7 +53,8 @@ def run_cycles(
     reason.
 
     ``current`` returns an extractor with the settings in force. An error ends its cycle. It ends the loop only if it
-    is permanent and in the first cycle. Raises EngineEnded if the application is gone.
+    is permanent and in the first cycle. If one of the ``topics`` is not extracted anymore, a cycle says so and extracts
+    the others. Raises EngineEnded if the application is gone.
     """
     spark, number = current().deployment.settings.spark, 0
     while True:
@@ -66,11 +67,11 @@ def run_cycles(
                 return "KBQ_SPARK_MASTER or an option of Spark has changed"
             report = extractor.extract(
                 OnDemandEngine(partial(open_engine, settings)),
-                only=extractor.chosen(topics),
+                only=_chosen(extractor, topics, events if number > 1 else None),
                 on_progress=events.on_progress,
                 is_draining=cycles.is_draining,
             )
-            is_behind = report.unfinished > 0
+            is_behind = report.is_behind
             events.on_report(report)
         except EngineEnded:
             raise
@@ -86,3 +87,16 @@ def run_cycles(
             cycles.wait(max(0.0, cycles.every_seconds - (cycles.clock.monotonic() - started)))
         if cycles.is_draining():
             return "it was asked to end"
+
+
+def _chosen(
+    extractor: Extractor, topics: Collection[str], events: CycleEvents | None
+) -> frozenset[str] | None:
+    """The topics of a cycle; None for all. Raises ConfigurationError for an unknown one, or tells it to ``events``."""
+    try:
+        return extractor.chosen(topics)
+    except ConfigurationError as error:
+        if events is None:
+            raise
+        events.on_error(error)
+    return frozenset(topics)

@@ -18,7 +18,7 @@ Hence each table plans at most once per view, with the view's own state. After a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -49,6 +49,7 @@ from kbq_assets.core.protocol.names import (
     TABLES,
     TOPIC_REGISTRY,
     TableReference,
+    backlog_prefix,
     commit_path,
     commit_topic,
     shard_of,
@@ -108,6 +109,45 @@ class LoadView:
         """Commits that the store does not give now, by path, each with the error. The files of these topics wait."""
         found = self.commit_objects.items()
         return {path: str(error) for path, error in found if isinstance(error, TransientError)}
+
+    @cached_property
+    def silent_tables(self) -> Mapping[TableReference, KbqError]:
+        """Tables whose state or backlog the store does not give now, each with the error."""
+        found = dict[TableReference, KbqError]()
+        for table in self.tables:
+            try:
+                self.state_of(table)
+                self.chunks(table)
+            except TransientError as error:
+                found[table] = error
+            except UNUSABLE:
+                continue
+        return found
+
+    @cached_property
+    def silent(self) -> Mapping[str, str]:
+        """Commits, states and backlogs that the store does not give now, by path, each with the error."""
+        paths = {
+            backlog_prefix(t) if isinstance(self.states.get(t), Versioned) else table_state_path(t): error
+            for t, error in self.silent_tables.items()
+        }
+        return {**self.unavailable, **{path: str(error) for path, error in paths.items()}}
+
+    def without(self, tables: Collection[TableReference]) -> LoadView:
+        """The view as if there were none of these tables."""
+        names = {str(table) for table in tables}
+        registry = replace(
+            self.registry,
+            active={name: uuid for name, uuid in self.registry.active.items() if name not in names},
+            creating={name: uuid for name, uuid in self.registry.creating.items() if name not in names},
+        )
+        return replace(
+            self,
+            registry=registry,
+            states={table: found for table, found in self.states.items() if table not in tables},
+            committed={table: files for table, files in self.committed.items() if table not in tables},
+            backlog={name: chunks for name, chunks in self.backlog.items() if name not in names},
+        )
 
     @cached_property
     def refusals(self) -> Mapping[str, KbqError]:

@@ -16,7 +16,7 @@ from kbq_assets.core.observation.check_names import (
 )
 from kbq_assets.core.observation.checks import CheckResult, TopicLag
 from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import TableReference, commit_path_of
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
@@ -49,7 +49,10 @@ class BrokerView:
         reader = ports.offsets()
         stored = (view.topics, view.commit_objects)
         seen = read_snapshot(view.cache.store, reader, ports.sources, known=stored)
-        selected, offsets = seen.settings, seen.offsets
+        selected = seen.settings
+        offsets = {
+            tp: found for tp, found in seen.offsets.items() if commit_path_of(tp) not in view.unavailable
+        }
         known = {c.topic_partition(p): s for c in view.commits for p, s in c.partitions.items()}
         lags = {tp: checks.lag_of(known.get(tp), found, selected[tp.topic]) for tp, found in offsets.items()}
         positions = {tp: _position(known.get(tp), found) for tp, found in offsets.items()}

@@ -27,7 +27,7 @@ from kbq_assets.core.observation.checks import CheckResult, LoadBlock
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.codec import no_collection
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
+from kbq_assets.core.protocol.names import TABLES, TableReference, commit_topic, table_state_path
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.backup.plan import OpenArea
@@ -75,6 +75,8 @@ class CheckReport:
     blocked_tables: Mapping[str, LoadBlock] = field(default_factory=dict)
     #: topics whose commit the store refuses to these credentials; their files wait
     refused: Mapping[str, KbqError] = field(default_factory=dict)
+    #: objects that the store does not give now, by path, each with the error; nothing is known about their subjects
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
@@ -86,10 +88,14 @@ class CheckReport:
         return tuple(result for result in self.results if result.check == check)
 
 
-def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
+def run_checks(ports: CheckPorts, *, broker: bool = True, survives_silence: bool = False) -> CheckReport:
     """Run all checks, or without ``broker`` only those that need just the state. Raises MissingState or Unavailable if
-    the state cannot be read."""
-    view = read_view(ports.cache, ports.blocks)
+    the state cannot be read; with ``survives_silence``, not for a commit, state or backlog that the store does not give
+    now: no check of its topic or table passes, and the report names it."""
+    view = read_view(ports.cache, ports.blocks, survives_silence=survives_silence)
+    unavailable: Mapping[str, str] = {}
+    if survives_silence:
+        unavailable, view = view.silent, view.without(view.silent_tables)
     with no_collection:
         waiting = waiting_files(view)
         of_tables = _of_tables(view, waiting, ports)
@@ -103,7 +109,9 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
             others = found.others
     except TransientError as error:
         unknown = dict.fromkeys(NEED_BROKER, error.message)
-    marked = [_marked(result, view.blocks) for result in results]
+    unjudged = _unjudged(view)
+    known = (result for result in results if not (result.passed and result.subject in unjudged))
+    marked = [_marked(result, view.blocks) for result in known]
     return CheckReport(
         tuple(marked),
         tuple(view.blocks.values()),
@@ -111,7 +119,15 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
         others,
         _blocked_tables(waiting, view.blocks),
         view.refusals,
+        unavailable,
     )
+
+
+def _unjudged(view: LoadView) -> set[str]:
+    """Topics with a commit that the store does not give now, and the tables that they have fed."""
+    topics = {commit_topic(path) for path in view.unavailable}
+    states = ((t, s.value) for t, s in view.states.items() if topics and isinstance(s, Versioned))
+    return topics | {str(t) for t, s in states if any(range_.topic in topics for range_ in loaded_rows(s))}
 
 
 def _blocked_tables(

@@ -47,6 +47,7 @@ def status_json(found: Status, broker_error: str = "") -> dict[str, object]:
         "evolved": [dataclasses.asdict(each) for each in found.evolved],
         "backups": backups_json(found.backups),
         "replays": list(found.replays),
+        "unavailable": dict(found.unavailable),
         "file_batches": [
             document(each, "prefix failed parked waiting oldest_ms problems commands")
             for each in found.arrivals.prefixes

@@ -26,8 +26,9 @@ class Observer:
     query_checks: Callable[[], Iterable[CheckResult]] = tuple
     arrivals: Callable[[], Arrivals] = Arrivals
 
-    def status(self) -> standing.Status:
-        """Positions, lag, backlogs, and everything that is stopped or parked."""
+    def status(self, *, survives_silence: bool = False) -> standing.Status:
+        """Positions, lag, backlogs, and everything that is stopped or parked. For ``survives_silence``, see
+        `standing.read_status`."""
         deployment = self.deployment
         sources = deployment.sources
         found = standing.read_status(
@@ -37,6 +38,7 @@ class Observer:
             sources.restarts,
             deployment.blocks,
             deployment.backup_area,
+            survives_silence=survives_silence,
         )
         return replace(found, arrivals=self.arrivals())
 
@@ -65,9 +67,11 @@ class Observer:
         deployment = self.deployment
         return standing.feeds_of(read_view(deployment.load_cache, deployment.blocks))
 
-    def checks(self, *, queries: bool = False) -> CheckReport:
-        """All checks that need no query; with ``queries``, also those that do."""
-        report, arrivals = run_checks(self._ports(Role.LOAD)), self.arrivals()
+    def checks(self, *, queries: bool = False, survives_silence: bool = False) -> CheckReport:
+        """All checks that need no query; with ``queries``, also those that do. For ``survives_silence``, see
+        `run_checks`."""
+        report = run_checks(self._ports(Role.LOAD), survives_silence=survives_silence)
+        arrivals = self.arrivals()
         more = (*arrivals.results, *(self.query_checks() if queries else ()))
         unknown = {**report.unknown, **arrivals.unknown_checks}
         return replace(report, results=(*report.results, *more), unknown=unknown)

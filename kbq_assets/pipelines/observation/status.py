@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import KbqError, TransientError
 from kbq_assets.core.errors_replay.intents import intent_words
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
@@ -78,7 +77,7 @@ class TableStatus:
 
     table: TableReference
     #: ready, in flight, blocked (``blocked_rows`` wait for a check), parked, failing (its last load failed), failed
-    #: (its state object is unreadable)
+    #: (its state object is unreadable), unknown (the store does not give its state or backlog now)
     state: str
     loaded_rows: int
     pending_rows: int
@@ -129,6 +128,8 @@ class Status:
     arrivals: Arrivals = field(default_factory=Arrivals)
     #: partitions where the last extraction was interrupted; the next one continues there
     interrupted: tuple[PartitionStop, ...] = ()
+    #: objects that the store does not give now, by path, each with the error
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_stored_status(
@@ -138,9 +139,10 @@ def read_stored_status(
     blocks: FindBlocks | None = None,
 ) -> Status:
     """Positions, tables and stops from the source list and the staging area. Needs no broker, so lags are unknown, and
-    so are stops that only the broker shows."""
-    view = read_view(cache, blocks or LoadBlocks())
-    found = status_of(view, {}, ExtractionPlan(stops=stored_stops(view, sources)), restarts)
+    so are stops that only the broker shows. An object that the store does not give now is ``unavailable``."""
+    view = read_view(cache, blocks or LoadBlocks(), survives_silence=True)
+    planned = ExtractionPlan(stops=stored_stops(view, sources))
+    found = status_of(view, {}, planned, restarts, survives_silence=True)
     known = (p.topic_partition for p in found.partitions)
     return dataclasses.replace(found, interrupted=tuple(interruptions(cache, known)))
 
@@ -167,13 +169,16 @@ def read_status(
     restarts: MayRestart = lambda topics: True,
     blocks: FindBlocks | None = None,
     open_backup: OpenArea = no_backups,
+    *,
+    survives_silence: bool = False,
 ) -> Status:
-    """Read the status of everything. Raises Unavailable if the broker does not answer."""
+    """Read the status of everything. Raises Unavailable if the broker or the store does not answer; with
+    ``survives_silence``, not for a commit, state or backlog: it is ``unavailable``."""
     cache = StateCache(store)
-    view = read_view(cache, blocks or LoadBlocks())
+    view = read_view(cache, blocks or LoadBlocks(), survives_silence=survives_silence)
     sources = tuple(sources)
     seen = read_snapshot(store, reader, sources, known=(view.topics, view.commit_objects))
-    found = status_of(view, seen.offsets, seen.plan(), restarts)
+    found = status_of(view, seen.offsets, seen.plan(), restarts, survives_silence=survives_silence)
     lags = {tp: offsets.latest - offsets.earliest for tp, offsets in seen.offsets.items()}
     lags |= {p.topic_partition: p.lag for p in found.partitions}
     return dataclasses.replace(
@@ -190,14 +195,19 @@ def status_of(
     broker: Mapping[TopicPartition, BrokerOffsets],
     planned: ExtractionPlan,
     restarts: MayRestart = lambda topics: True,
+    *,
+    survives_silence: bool = False,
 ) -> Status:
-    """The status, computed from a view, broker offsets and a plan. Lag is 0 for partitions without broker offsets."""
+    """The status, computed from a view, broker offsets and a plan. Lag is 0 for partitions without broker offsets. For
+    ``survives_silence``, see `read_status`."""
     partitions = tuple(
         _partition(commit, partition, broker, view)
         for commit in view.commits
         for partition in sorted(commit.partitions)
     )
-    return Status(partitions, _tables(view, restarts), planned.stops, _new(planned))
+    tables = _tables(view, restarts, view.silent_tables if survives_silence else ())
+    unavailable = view.silent if survives_silence else {}
+    return Status(partitions, tables, planned.stops, _new(planned), unavailable=unavailable)
 
 
 def read_tables(
@@ -207,10 +217,9 @@ def read_tables(
     *,
     survives_silence: bool = False,
 ) -> tuple[TableStatus, ...]:
-    """Every table that has rows or will have some. Needs no broker. For ``survives_silence``, see `read_view`; it also
-    concerns tables' states."""
+    """Every table that has rows or will have some. Needs no broker. For ``survives_silence``, see `read_status`."""
     view = read_view(cache, blocks or LoadBlocks(), survives_silence=survives_silence)
-    return _tables(view, restarts, (*UNUSABLE, TransientError) if survives_silence else UNUSABLE)
+    return _tables(view, restarts, view.silent_tables if survives_silence else ())
 
 
 def feeds_of(view: LoadView) -> dict[TableReference, frozenset[str]]:
@@ -227,10 +236,15 @@ def _topics(view: LoadView, table: TableReference) -> frozenset[str]:
 
 
 def _tables(
-    view: LoadView, restarts: MayRestart, unusable: tuple[type[KbqError], ...] = UNUSABLE
+    view: LoadView, restarts: MayRestart, silent: Collection[TableReference]
 ) -> tuple[TableStatus, ...]:
     failures = load_failures(view.cache)
-    return tuple(_with_failure(_table(view, t, restarts, unusable), failures) for t in view.tables)
+    return tuple(
+        TableStatus(t, "unknown", 0, 0, 0, 0, 0)
+        if t in silent
+        else _with_failure(_table(view, t, restarts), failures)
+        for t in view.tables
+    )
 
 
 def _with_failure(found: TableStatus, failures: Mapping[str, RunFailure]) -> TableStatus:
@@ -260,12 +274,10 @@ def _is_loaded(file: StagedFile, view: LoadView) -> bool:
     return isinstance(found, Versioned) and found.value.is_loaded(file)
 
 
-def _table(
-    view: LoadView, table: TableReference, restarts: MayRestart, unusable: tuple[type[KbqError], ...]
-) -> TableStatus:
+def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> TableStatus:
     try:
         current, files = view.state_of(table), view.files(table)
-    except unusable as error:
+    except UNUSABLE as error:
         return TableStatus(table, "failed", 0, 0, 0, 0, 0, message=str(error))
     pending = pending_files(current, files)
     parked = current.parked

@@ -32,20 +32,15 @@ def propose_bootstrap_from_done_files(
 ) -> list[Proposal]:
     """Continue where Kafka BigQuery Express stopped: each partition starts after its highest done file (E1).
 
-    Users may create done files by hand, with either form of name. Raises Refused if a topic still has Avro files that
-    are not loaded.
+    Users may create done files by hand, with either form of name. Without ``topics``, leaves out those that have their
+    commits, because their done files are KBQ's own. Raises Refused if a topic still has Avro files that are not loaded.
     """
     described = reader.topics()
-    starts: dict[str, dict[int, int]] = {}
-    for path in store.paths(DONE):
-        try:
-            name = DoneFileName.parse_bootstrap(path, frozenset(described))
-        except InvalidName:
-            continue
-        tp = name.topic_partition
-        if tp.topic in described and (topics is None or tp.topic in topics):
-            positions = starts.setdefault(tp.topic, {})
-            positions[tp.partition] = max(positions.get(tp.partition, 0), name.last_offset + 1)
+    starts = _ends_of_done_files(store, frozenset(described), described if topics is None else topics)
+    for topic in [topic for topic, found in starts.items() if not _without_commit(store, topic, found)]:
+        if topics is not None:
+            raise _has_commit(topic)
+        starts.pop(topic)
     if not starts:
         raise NotFound(
             "there are no done files of these topics", next_step=f"put them into {store.uri(DONE)}"
@@ -57,6 +52,23 @@ def propose_bootstrap_from_done_files(
             next_step="let the old loader finish, or delete them if their rows are in the tables",
         )
     return [_done_proposal(store, reader, described[topic], starts[topic]) for topic in sorted(starts)]
+
+
+def _ends_of_done_files(
+    store: ObjectStore, known: frozenset[str], wanted: Collection[str]
+) -> dict[str, dict[int, int]]:
+    """The position after the highest done file of each partition that has one, by topic."""
+    ends: dict[str, dict[int, int]] = {}
+    for path in store.paths(DONE):
+        try:
+            name = DoneFileName.parse_bootstrap(path, known)
+        except InvalidName:
+            continue
+        tp = name.topic_partition
+        if tp.topic in known and tp.topic in wanted:
+            positions = ends.setdefault(tp.topic, {})
+            positions[tp.partition] = max(positions.get(tp.partition, 0), name.last_offset + 1)
+    return ends
 
 
 def _done_proposal(
@@ -71,8 +83,9 @@ def _done_proposal(
 def _creation_proposal(
     store: ObjectStore, reader: OffsetReader, topic: str, topic_id: str, starts: Mapping[int, int]
 ) -> Proposal:
-    if shards_of(store, topic, required=False):
-        raise Refused(f"{topic} already has a commit", next_step=f"kbq reset --topic {topic} starts it over")
+    starts = _without_commit(store, topic, starts)
+    if not starts:
+        raise _has_commit(topic)
     cluster_id, epochs = reader.cluster_id(), epochs_of(reader, topic, starts)
 
     def apply() -> None:
@@ -82,6 +95,16 @@ def _creation_proposal(
 
     lines = tuple(f"{TopicPartition(topic, p)} starts at {start}" for p, start in sorted(starts.items()))
     return Proposal(f"bootstrap {topic}", lines, apply)
+
+
+def _has_commit(topic: str) -> Refused:
+    return Refused(f"{topic} already has a commit", next_step=f"kbq reset --topic {topic} starts it over")
+
+
+def _without_commit(store: ObjectStore, topic: str, starts: Mapping[int, int]) -> dict[int, int]:
+    """The starts of partitions without a commit. A bootstrap that was interrupted may have left only some."""
+    known = shards_of(store, topic, required=False)
+    return {partition: start for partition, start in starts.items() if shard_of(partition) not in known}
 
 
 def _staged_paths(store: ObjectStore) -> Iterable[str]:

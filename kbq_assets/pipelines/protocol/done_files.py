@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.done_files import DoneFileName
-from kbq_assets.core.protocol.names import DONE
+from kbq_assets.core.protocol.names import DONE, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -26,15 +26,19 @@ def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
             continue
 
 
-def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> bool:
-    """Whether a topic has done files, in either form of name. If so, a topic without a commit waits for a bootstrap
-    (E1)."""
+def has_done_files(
+    store: ObjectStore, topic: str, known: frozenset[str], shards: Container[int] = ()
+) -> bool:
+    """Whether a topic has done files, in either form of name, of partitions outside of the ``shards`` that have a
+    commit. If so, the topic waits for a bootstrap (E1)."""
     for path in store.paths(f"{DONE}{topic}."):
         try:
             name = DoneFileName.parse_bootstrap(path, known)
         except InvalidName:
             continue
-        if name.topic_partition.topic == topic:  # the prefix may also match another topic's files
+        found, partition = name.topic_partition
+        # The prefix may also match another topic's files.
+        if found == topic and shard_of(partition) not in shards:
             return True
     return False
 

@@ -16,7 +16,7 @@ from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, entry_s
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import TOPIC_REGISTRY, commit_path
+from kbq_assets.core.protocol.names import TOPIC_REGISTRY, commit_path, shard_of
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.core.topics.source_list import SourceEntry, select_topics
@@ -115,7 +115,8 @@ def _lost(
             continue
         found = {shard: stored.get(commit_path(topic, shard)) for shard in entry.active}
         missing = [shard for shard, f in found.items() if f is None or isinstance(f, NotFound)]
-        if stop := commit_stop(topic, _problem(found.values()), missing):
+        problem = _problem(found.values())
+        if stop := commit_stop(topic, None if isinstance(problem, TransientError) else problem, missing):
             yield stop
 
 
@@ -146,13 +147,16 @@ def topic_snapshots(
     def snapshot(topic: str) -> TopicSnapshot:
         entry = registry.topics.get(topic, TopicEntry())
         shards = (*entry.active, *entry.creating)
-        try:
-            has_done = not shards and has_done_files(store, topic, known)
-        except silence as error:
-            return TopicSnapshot(selected[topic], described[topic], entry, problem=error)
         found = {shard: find(commit_path(topic, shard)) for shard in shards}
         stored_now.extend(found.values())
         commits = {shard: c.value for shard, c in found.items() if isinstance(c, Versioned)}
+        # A commit that is only announced may be that of a bootstrap, which was interrupted.
+        begun = {*entry.active, *commits}
+        is_new = shard_of(described[topic].partitions - 1) not in begun or not begun.issuperset(shards)
+        try:
+            has_done = is_new and has_done_files(store, topic, known, begun)
+        except silence as error:
+            return TopicSnapshot(selected[topic], described[topic], entry, problem=error)
         return TopicSnapshot(
             selected[topic], described[topic], entry, commits, has_done, _problem(found.values())
         )

@@ -146,7 +146,7 @@ def test_a_registered_commit_that_is_missing_stops_the_topic() -> None:
 
 
 def test_a_commit_announced_but_never_created_is_created() -> None:
-    announced = dataclasses.replace(NEW, entry=TopicEntry(creating=(0,)), has_done_files=True)
+    announced = dataclasses.replace(NEW, entry=TopicEntry(creating=(0,)))
     assert len(_plan(announced, (0, 5), (0, 5)).creations) == 1
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -15,7 +17,8 @@ from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport
 from kbq_assets.pipelines.extraction.resident import CycleEvents, Cycles, run_cycles
 from kbq_assets.ports.engine import ExtractionEngine
-from kbq_assets_tests.fakes.platform import FakePlatform
+from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 
 
 @pytest.fixture
@@ -107,6 +110,45 @@ def test_a_mistake_in_the_settings_shows_at_once_and_later_waits_to_be_corrected
     resident.between = edit
     resident.run()
     assert (len(resident.reports), len(resident.errors)) == (2, 1)
+
+
+@pytest.mark.parametrize("change", ["removed", "mistaken", "deleted"])
+def test_a_named_topic_that_is_gone_holds_up_no_other_topic(world: FakePlatform, change: str) -> None:
+    world.kafka.create_topic("shop.later", 1)
+    lines = world.source_topics.read_text()
+    world.source_topics.write_text(f"{lines}shop.later dataset=shop\n")
+    resident = Resident(world, limit=2)
+    world.produce()
+
+    def lose(number: int) -> None:
+        if change == "deleted":
+            world.kafka.delete_topic("shop.later")
+        else:
+            world.source_topics.write_text(lines + ("shop.later wrong=1\n" if change == "mistaken" else ""))
+        world.produce(3)
+
+    resident.between = lose
+    resident.run(TOPIC, "shop.later")
+    assert resident.records == [1, 3]
+    [error] = resident.errors
+    assert "shop.later" in str(error)
+
+
+def test_a_topic_that_has_used_its_seconds_waits_for_the_next_cycle(world: FakePlatform) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders max_seconds=5\n")
+    world.kafka.chunk_records = 2
+    read = world.kafka.read
+
+    def slowly(*args: Any) -> Iterator[RecordBatch]:
+        for batch in read(*args):
+            world.clock.sleep(6)
+            yield batch
+
+    world.produce(4)
+    resident = Resident(world, limit=2)
+    with patch.object(world.kafka, "read", slowly):
+        resident.run()
+    assert (resident.records, len(resident.pauses)) == ([2, 2], 1)
 
 
 def test_the_loop_ends_when_the_application_is_gone(world: FakePlatform) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kbq_assets.core.errors import NotFound, Refused, Unavailable
+from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate import bootstrap
 from kbq_assets.pipelines.operate import commands as operate
@@ -319,6 +320,41 @@ def test_done_files_say_where_each_partition_continues() -> None:
     proposal.apply()
     assert {p: s.next for p, s in bench.commit().partitions.items()} == {0: 2, 1: 2, 2: 0}
     assert bench.extract().totals.records == 5
+
+
+@pytest.mark.parametrize(("partitions", "shard"), [(1, 0), (65, 0), (65, 1)])
+def test_a_bootstrap_that_was_interrupted_is_continued_before_anything_is_read(
+    partitions: int, shard: int
+) -> None:
+    bench = Bench(partitions=partitions)
+    for partition in {0, partitions - 1}:
+        bench.produce(1, 1, 1, partition=partition)
+        bench.store.create(f"done/{TOPIC}.{partition}.d.A.0.1.done", b"")
+
+    def boot() -> None:
+        [proposal] = bootstrap.propose_bootstrap_from_done_files(bench.store.view("operator"), bench.kafka)
+        proposal.apply()
+
+    bench.faults = Script("create", commit_path(TOPIC, shard), Outcome.UNAVAILABLE)
+    with pytest.raises(Unavailable):
+        boot()
+    assert [(s.reason, s.commands) for s in bench.extract().stops] == [
+        ("not_bootstrapped", (f"kbq bootstrap --topic {TOPIC} --from-done-files",))
+    ]
+    boot()
+    assert bench.extract().totals.records == len({0, partitions - 1})
+    with pytest.raises(Refused, match="already has a commit"):
+        bootstrap.propose_bootstrap_from_done_files(bench.store, bench.kafka, {TOPIC})
+
+
+def test_a_bootstrap_of_all_topics_leaves_out_those_that_have_their_commits() -> None:
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()  # its files are staged, and its done files exist
+    bench.kafka.create_topic("other", 1)
+    bench.store.create("done/other.0.d.A.0.1.done", b"")
+    proposals = bootstrap.propose_bootstrap_from_done_files(bench.store, bench.kafka)
+    assert [each.title for each in proposals] == ["bootstrap other"]
 
 
 def test_a_bootstrap_waits_for_the_old_loader_to_drain() -> None:
