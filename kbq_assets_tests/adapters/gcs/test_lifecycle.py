@@ -21,7 +21,7 @@ COPIES = Transition("b", "backup/", ".avro", "NEARLINE", 30)
 
 
 class Api(ThreadingHTTPServer):
-    """A bucket's metadata, as Cloud Storage stores it. With ``meanwhile``, someone changes it before the reader has it."""
+    """A bucket's metadata, as Cloud Storage stores it. With ``meanwhile``, each read is outdated when it arrives."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
