@@ -170,6 +170,23 @@ def test_a_key_that_the_table_lacks_parks_its_table_alone_and_a_correction_goes_
     assert bench.rows(VALUES) == [(b"a", 1)]
 
 
+@pytest.mark.parametrize(("first", "then"), [("remove", "mark"), ("mark", "remove")])
+def test_an_effect_of_deletions_that_changes_parks_the_table_until_it_is_reverted(
+    tmp_path: Path, first: str, then: str
+) -> None:
+    """Otherwise an older record brought a removed key back, or marked rows stayed as if they were not deleted."""
+    bench = UpsertBench(tmp_path, deletes=first)
+    bench.change(b"gone", 1)
+    bench.change(b"gone", None)
+    bench.cycle()
+    bench.change(b"new", 2)
+    [report] = bench.cycle(deletes=then).tables
+    assert (report.state, f"deletes={first}, but" in report.message) == ("parked", True)
+    propose_resume_table(bench.store, A).apply()
+    bench.cycle(deletes=first)
+    assert (b"new", 2) in bench.rows(VALUES)
+
+
 def test_a_write_that_fails_leaves_the_batch_to_the_next_load(tmp_path: Path) -> None:
     bench = UpsertBench(tmp_path)
     bench.change(b"a", 1)
