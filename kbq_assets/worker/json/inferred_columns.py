@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -131,11 +132,7 @@ class JsonColumns:
             values[row] = self._framed(encoded, document)
             if not whole:
                 leftover[row] = document
-        has_grown = (
-            leftover
-            and not self._is_closed
-            and self._grow(lambda inferred: inferred.grown(leftover.values(), self._fixed))
-        )
+        has_grown = leftover and not self._is_closed and self._grow(partial(self._grown, leftover.values()))
         for row, document in leftover.items():
             if unfit := next((each for each in self._current.needed if each.misfits(document)), None):
                 values[row] = self._messages.rejected(RejectedSchema(Reason.UNFIT_VALUE, unfit.problem))
@@ -247,6 +244,9 @@ class JsonColumns:
                 self._current = self._used(grown, self._write(grown))
             except (PreconditionFailed, UnknownOutcome):
                 self._current = self._read()  # lost the race, or outcome unknown: read again
+
+    def _grown(self, documents: Collection[object], inferred: InferredSchema) -> InferredSchema:
+        return inferred.grown(documents, self._fixed, self._needs.kinds(inferred, documents))
 
     def _write(self, inferred: InferredSchema) -> int:
         data, generation = codec.dumps(inferred), self._current.generation

@@ -6,17 +6,19 @@ second row, or a newer version would count as the oldest. So these documents are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.topics.column_names import row_columns
-from kbq_assets.core.topics.json.inference import InferredField, InferredSchema
+from kbq_assets.core.topics.json.inference import InferredField, InferredSchema, column_name, kind_of
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.wire.json.rows import fits
 
-_SCALARS: Final = frozenset({"BOOL", "INT64", "FLOAT64", "STRING"})
+#: Kinds that keys and versions may have.
+_KINDS: Final = frozenset({"BOOL", "INT64", "STRING"})
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,37 @@ class Needs:
         return tuple(
             NeededColumn(option, path, tuple(each.key for each in fields), fields[-1])
             for option, path, fields in found
-            if fields and fields[-1].inferred.kind in _SCALARS
+            if fields and fields[-1].inferred.kind in _KINDS
         )
+
+    def kinds(self, inferred: InferredSchema, documents: Collection[object]) -> Mapping[tuple[str, ...], str]:
+        """For paths without a column, the most frequent kind there that a key may have, by the keys in documents. A
+        mixture would become a JSON column for good, which no statement can compare."""
+        found: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+        for path in self.paths:
+            if not _fields(inferred, path, self.style):
+                for document in documents:
+                    keys, value = _at(document, path, self.style)
+                    found[keys][kind_of(value)] += 1
+        chosen = {
+            keys: [kind for kind, _ in seen.most_common() if kind in _KINDS] for keys, seen in found.items()
+        }
+        return {keys: kinds[0] for keys, kinds in chosen.items() if kinds}
+
+
+def _at(document: Any, path: str, style: str) -> tuple[tuple[str, ...], Any]:
+    """The keys that lead to the value of a column in a document, and the value; None if it has none."""
+    keys: list[str] = []
+    for level, name in enumerate(path.split("."), 1):
+        inner = document if isinstance(document, dict) else {}
+        columns = {key: column_name(key, set(), level) for key in inner}
+        names = row_columns(columns.values(), style)
+        key = next((key for key, column in columns.items() if names.get(column, column) == name), None)
+        if key is None:
+            return (), None
+        keys.append(key)
+        document = document[key]
+    return tuple(keys), document
 
 
 def _fields(inferred: InferredSchema, path: str, style: str) -> list[InferredField]:

@@ -303,10 +303,30 @@ def test_a_value_that_does_not_fit_its_key_or_version_is_a_bad_record(
     assert (found, message in why) == (reason, True)
 
 
+@pytest.mark.parametrize(
+    ("documents", "good"),
+    [
+        ([{"id": 1}, {"id": "x"}, {"id": 2}, {"id": 2**70}], [0, 2]),
+        ([{"id": 1}, {"id": "x"}, {"id": "y"}, {"id": None}, {}], [1, 2, 3, 4]),
+        ([{"id": 1.5}, {"id": [1]}, {"id": 1}, {"id": 2}], [2, 3]),
+        ([{"id": 1, "at": "now"}, {"id": 2, "at": {"rev": 1}}, {"id": 3, "at": {"rev": "1"}}], [1]),
+        ([{"id": 1, "at": {"rev": 1}}, {"id": 3, "at": {"rev": "1"}}, {"id": 4, "at": {"rev": 2}}], [0, 2]),
+    ],
+)
+def test_the_most_frequent_kind_of_a_key_s_first_values_is_its_type(
+    documents: list[Any], good: list[int]
+) -> None:
+    """A JSON column would park the table for good, also another table, and also after a reset."""
+    bench = bench_of(*documents, settings=UPSERT)
+    bench.kafka.chunk_records = 10
+    bench.extract()
+    assert [row["_kafka_offset"] for row in rows(bench)] == good
+
+
 def test_a_key_in_snake_case_is_found_in_documents_and_other_tables_take_any_value() -> None:
-    for options, expected in (({"load": "upsert", "key": "order_id"}, [0]), ({}, [0, 1])):
+    for options, expected in (({"load": "upsert", "key": "order_id"}, [0, 1]), ({}, [0, 1, 2])):
         settings = SETTINGS.with_options(column_names="snake_case", error_share="1", **options)
-        bench = bench_of({"orderId": 1}, settings=settings)
+        bench = bench_of({"orderId": 1}, {"orderId": 2}, settings=settings)
         bench.extract()
         produce(bench, {"orderId": "1"})
         bench.extract()
