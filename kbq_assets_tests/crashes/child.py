@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import math
 import os
 import signal
 import sys
@@ -15,8 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
-
 from kbq_assets.adapters.duckdb import load
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
@@ -24,9 +23,10 @@ from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.reader import FetchOrOther
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.turns import SliceLimits
+from kbq_assets.pipelines.extraction import publisher
 from kbq_assets.pipelines.protocol import manifests
 from kbq_assets.wire.warm import warm_up
-from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedPort, probe_duckdb
 from kbq_assets_tests.fixtures.tiny_manifests import TINY
 from kbq_assets_tests.integration.platform import open_parts
 
@@ -112,12 +112,9 @@ def _run_of(order: Order, probe: Probe) -> Callable[[], object]:
     batch = int(order.environ.get(BATCH_RECORDS, _BATCH_RECORDS))
     setattr(load, "_INSERT_ROWS", batch * 5 // 8)  # noqa: B010 - a constant, to the type checker
     setattr(manifests, "LIMITS", TINY)  # noqa: B010 - the process ends after this run
-    connect = duckdb.connect
-
-    def probed_connect(*args: Any, **options: Any) -> Any:
-        return ProbedConnection(connect(*args, **options), probe)
-
-    setattr(duckdb, "connect", probed_connect)  # noqa: B010 - the process ends after this run
+    # A run that takes a second must pass the same points as a quicker one.
+    setattr(publisher, "SECONDS_BETWEEN_SWAPS", math.inf)  # noqa: B010
+    probe_duckdb(probe)
     if order.signal == signal.SIGSTOP:
         # Others do the work of a loader that sleeps between two steps, as in BigQuery. A session would lock them out.
         setattr(DuckDbDatabase, "session", lambda _: nullcontext())  # noqa: B010

@@ -19,7 +19,7 @@ import duckdb
 from kbq_assets.definitions import parts
 from kbq_assets.extras.filebatches.open import open_file_batches
 from kbq_assets.pipelines.filebatches.runner import FileBatches
-from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort, in_child
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedPort, in_child, probe_duckdb
 
 CSV = {"sourceFormat": "CSV", "autodetect": True, "skipLeadingRows": 1}
 EXTERNAL = {"sourceFormat": "CSV", "autodetect": True, "csvOptions": {"skipLeadingRows": 1}}
@@ -63,8 +63,7 @@ def opened(home: Path, probe: Probe | None = None) -> FileBatches:
     found = open_file_batches(parts({"KBQ_HOME": str(home), "KBQ_FILES": str(home / "arrivals")}).deployment)
     if probe is None:
         return found
-    connect = duckdb.connect
-    duckdb.connect = lambda *args, **options: ProbedConnection(connect(*args, **options), probe)  # type: ignore[assignment]
+    probe_duckdb(probe)
     store: Any = ProbedPort(found.ports.store, "store", probe)
     return FileBatches(dataclasses.replace(found.ports, store=store))
 

@@ -6,6 +6,7 @@ the same points again, so a first run lists them and the next ones die there.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import traceback
@@ -14,6 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import database
 
 #: Calls that change something: there is a point before and one after. Other calls have one before: dying after them is
 #: dying before the next one.
@@ -159,6 +164,20 @@ class ProbedConnection:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def probe_duckdb(probe: Probe) -> None:
+    """Make the statements of this process's DuckDB connections points.
+
+    A slow run must pass the same points as a quick one, so sessions do not close their file when a second has passed.
+    """
+    connect = duckdb.connect
+
+    def probed(*args: Any, **options: Any) -> Any:
+        return ProbedConnection(connect(*args, **options), probe)
+
+    setattr(duckdb, "connect", probed)  # noqa: B010 - the process ends after this run
+    setattr(database, "_MOST_SECONDS_OPEN", math.inf)  # noqa: B010 - a constant, to the type checker
 
 
 def every_nth(points: list[Point], step: int, subject: str) -> list[Point]:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-import duckdb
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -49,7 +48,7 @@ from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets.wire.warm import warm_up
 from kbq_assets_tests.contracts.erasure import no_tasks
-from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort, in_child
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedPort, in_child, probe_duckdb
 from kbq_assets_tests.fakes.platform import GOOD, SOURCES, TOPIC, FakePlatform
 
 
@@ -95,8 +94,7 @@ class Home(FakePlatform):
         store: Any = LocalObjectStore(folder / "staging")
         self.store = ProbedPort(store, "store", probe) if probe else store  # type: ignore[assignment]
         if probe is not None:
-            connect = duckdb.connect
-            duckdb.connect = lambda *args, **options: ProbedConnection(connect(*args, **options), probe)  # type: ignore[assignment]
+            probe_duckdb(probe)
             if case.is_lake:
                 probe_lake(probe)
 

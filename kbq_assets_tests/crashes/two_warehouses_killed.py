@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
-
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import AREAS, KAFKA, Phase, Replay, is_shadow
@@ -26,7 +24,7 @@ from kbq_assets.definitions import Parts
 from kbq_assets.pipelines.errors_replay.reparse import Selection, replay_errors
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.replays import Replays
-from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedPort, probe_duckdb
 from kbq_assets_tests.crashes.replays_killed import Campaign, advance, begin, kill_at, main, probe_lake
 from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, FakePlatform
 
@@ -62,8 +60,7 @@ class Home(FakePlatform):
         store: Any = LocalObjectStore(folder / "staging")
         self.store = ProbedPort(store, "store", probe) if probe else store  # type: ignore[assignment]
         if probe is not None:
-            connect = duckdb.connect
-            duckdb.connect = lambda *args, **options: ProbedConnection(connect(*args, **options), probe)  # type: ignore[assignment]
+            probe_duckdb(probe)
             probe_lake(probe)
 
     def opened(self) -> dict[str, Parts]:

@@ -51,8 +51,9 @@ class StatementRule(Stored):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The part of the rule on which the table's rows depend. Rows of another identity cannot be converted."""
-        return self.kind, self.key, self.version
+        """The part of the rule on which the table's rows depend. Rows of another identity cannot be converted: a table
+        of marked rows has no table of deleted keys, or one without its newest deletions."""
+        return self.kind, self.key, self.version, self.deletes if self.kind == UPSERT else ""
 
 
 def rule_of(
@@ -70,11 +71,12 @@ def rule_of(
     if not stored.appends and not rule.appends and rule.identity != stored.identity:
         raise WrongOptions(
             f"{table} has rows from {_shown(stored)}, but its topic sets {_shown(rule)}",
-            next_step="revert `load`, `key` and `version`, or give the topic another table",
+            next_step="revert `load`, `key`, `version` and `deletes`, or give the topic another table",
         )
     return rule
 
 
 def _shown(rule: StatementRule) -> str:
-    parts = {"key": ",".join(rule.key), "version": rule.version}
+    deletes = rule.deletes if rule.kind == UPSERT else ""
+    parts = {"key": ",".join(rule.key), "version": rule.version, "deletes": deletes}
     return f"load={rule.kind}" + "".join(f" {name}={value}" for name, value in parts.items() if value)

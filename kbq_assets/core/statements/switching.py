@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.batches import pending_files
@@ -26,6 +26,12 @@ from kbq_assets.core.statements.rules import StatementRule
 
 #: Epoch and position up to which partitions are committed.
 Positions: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
+_LATER: Final = "kbq load, then replay again"
+#: If all records of its topics are bad, no load brings the table's first batch.
+_FIRST: Final = (
+    f"{_LATER}; if no file of the table waits, read its records again instead: kbq reset --topic T --at earliest, kbq "
+    "extract, kbq load"
+)
 
 
 def in_force(state: TableState) -> StatementRule | None:
@@ -70,7 +76,7 @@ def lasting_rule(
     if known.converts or is_changing or any(rule != known.rule for rule in wanted):
         raise Refused(
             f"{table}: its next batch will be the first one under its topics' new `load`",
-            next_step="kbq load, then replay again",
+            next_step=_FIRST if is_unruled(state) else _LATER,
         )
     return known.rule
 

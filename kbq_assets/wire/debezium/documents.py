@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from kbq_assets.core.debezium.change_columns import (
     CHANGE_COLUMNS,
@@ -12,16 +12,13 @@ from kbq_assets.core.debezium.change_columns import (
     MESSAGE,
     OF_ROWS,
     OP,
-    PLACEHOLDER,
     SOURCE,
     TRUNCATE,
     UNAVAILABLE,
 )
-from kbq_assets.wire.debezium.envelope import PLACEHOLDER_UUID, NamesOf, NoRow, as_written
+from kbq_assets.wire.debezium.envelope import NamesOf, NoRow, as_written
+from kbq_assets.wire.debezium.placeholders import IN_JSON
 from kbq_assets.wire.records.reasons import Reason
-
-_NUMBERS: Final = list(PLACEHOLDER.encode())
-_UNAVAILABLE: Final = (PLACEHOLDER, [PLACEHOLDER], [PLACEHOLDER_UUID], {PLACEHOLDER: PLACEHOLDER}, _NUMBERS)
 
 
 def document_row(document: Any, *, has_order: bool, names_of: NamesOf = as_written) -> Any:
@@ -42,7 +39,7 @@ def document_row(document: Any, *, has_order: bool, names_of: NamesOf = as_writt
             Reason.INVALID_CHANGE,
             f"{Reason.INVALID_CHANGE.message}: the column {taken[0]!r} collides with the change's own",
         )
-    missing = [key for key, value in row.items() if value in _UNAVAILABLE]
+    missing = [key for key, value in row.items() if value in IN_JSON]
     kept = {key: value for key, value in row.items() if key not in missing}
     names = names_of(row) if missing else {}
     unavailable = {UNAVAILABLE: [names.get(key, key) for key in missing]} if missing else {}

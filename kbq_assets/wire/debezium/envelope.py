@@ -6,9 +6,7 @@ The functions expect valid records, so validate them first.
 
 from __future__ import annotations
 
-import hashlib
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -22,7 +20,6 @@ from kbq_assets.core.debezium.change_columns import (
     MESSAGE,
     OF_ROWS,
     OP,
-    PLACEHOLDER,
     SOURCE,
     TRUNCATE,
     UNAVAILABLE,
@@ -31,20 +28,12 @@ from kbq_assets.core.debezium.envelopes import is_envelope, record_of
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
 from kbq_assets.wire.debezium.logical_types import TypedForms, UnfitValue, conversion
+from kbq_assets.wire.debezium.placeholders import encoded_placeholders
 from kbq_assets.wire.privacy.rewriting import Rewrite
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.skip import Skip, skip_of
 
 _ENVELOPE: Final = ".Envelope"
-#: https://github.com/debezium/debezium: the PostgreSQL connector writes the placeholder in each of these ways.
-_BYTES: Final = PLACEHOLDER.encode()
-_TEXT: Final = encode_bytes(_BYTES)
-PLACEHOLDER_UUID: Final = str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))
-_LIST: Final = b"\x02" + _TEXT + b"\x00"
-_UUIDS: Final = b"\x02" + encode_bytes(PLACEHOLDER_UUID.encode()) + b"\x00"
-_NUMBERS: Final = encode_long(len(_BYTES)) + b"".join(map(encode_long, _BYTES)) + b"\x00"
-_MAP: Final = b"\x02" + _TEXT + _TEXT + b"\x00"
-
 
 #: Returns the column name of each field whose column has another name.
 NamesOf: TypeAlias = Callable[[Iterable[str]], Mapping[str, str]]
@@ -163,38 +152,14 @@ class _RowColumn:
             if not nulls:
                 raise UnstageableSchema(f"the column {name!r} is a union without null", next_step="change it")
             marks = [(encode_long(index), each) for index, each in enumerate(node.branches)]
-            found = frozenset(mark + value for mark, each in marks for value in _placeholders(each))
+            found = frozenset(mark + value for mark, each in marks for value in encoded_placeholders(each))
             return cls(name, node, encode_long(nulls[0]), b"", found)
         before = b"" if isinstance(node, avro.Array | avro.Map) else b"\x02"
-        return cls(name, node, b"\x00", before, frozenset(_placeholders(node)))
+        return cls(name, node, b"\x00", before, frozenset(encoded_placeholders(node)))
 
     def form(self, forms: TypedForms) -> Any:
         made = visit(self.node, forms)
         return ["null", made] if self.before else made
-
-
-def _placeholders(node: avro.AvroType) -> Sequence[bytes]:
-    """The encodings of the placeholder for an unavailable value of a type."""
-    match node:
-        case avro.Primitive(kind="string" | "bytes"):
-            return (_TEXT,)
-        case avro.Array(items=items):
-            return (_LIST, _UUIDS, _NUMBERS, *(_optional_items(items)))
-        case avro.Map():
-            return (_MAP, b"\x02" + _TEXT + b"\x02" + _TEXT + b"\x00")
-    return ()
-
-
-def _optional_items(items: avro.AvroType) -> Sequence[bytes]:
-    """The same lists if items may be null: the value of an optional item in Connect is the second branch."""
-    if not isinstance(items, avro.Union):
-        return ()
-    numbers = b"".join(b"\x02" + encode_long(each) for each in _BYTES)
-    return (
-        b"\x02\x02" + _TEXT + b"\x00",
-        b"\x02\x02" + encode_bytes(PLACEHOLDER_UUID.encode()) + b"\x00",
-        encode_long(len(_BYTES)) + numbers + b"\x00",
-    )
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class TypedForms(Forms):
     def record(self, node: avro.RecordType, fields: Sequence[Any]) -> Any:
         """A record. A decimal that stores its own scale becomes a decimal with a fixed scale."""
         made = super().record(node, fields)
-        return _decimal(2 * _SCALE, _SCALE) if _is_variable(node) else made
+        return _decimal(2 * _SCALE, _SCALE) if is_variable_decimal(node) else made
 
 
 class _Steps(SchemaVisitor["Rewrite | None"]):
@@ -139,7 +139,7 @@ class _Steps(SchemaVisitor["Rewrite | None"]):
         return branches(steps) if any(branches_) else None
 
     def record(self, node: avro.RecordType, fields: Sequence[Rewrite | None]) -> Rewrite | None:
-        if _is_variable(node):
+        if is_variable_decimal(node):
             return replaced(skip_of(node), _variable_decimal)
         if not any(fields):
             return None
@@ -147,7 +147,8 @@ class _Steps(SchemaVisitor["Rewrite | None"]):
         return sequence([step or copy(skip_of(each)) for step, each in zip(fields, types, strict=True)])
 
 
-def _is_variable(node: avro.RecordType) -> bool:
+def is_variable_decimal(node: avro.RecordType) -> bool:
+    """Whether a record is a decimal that stores its own scale."""
     kinds = [_kind(field.type) for field in node.fields.values()]
     is_pair = list(node.fields) == ["scale", "value"] and kinds == ["int", "bytes"]
     return semantic(node) == _VARIABLE_DECIMAL and is_pair

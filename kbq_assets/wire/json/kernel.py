@@ -377,7 +377,7 @@ def encode_documents(
                     slots[slot + START], slots[slot + END] = to, part
             else:
                 # A simple value in a column of another type goes to the side column as written.
-                if in_list or rest + (position - begin) >= most_part:
+                if in_list or types[value_type * TYPE + 6] != 0 or rest + (position - begin) >= most_part:
                     break
                 copy_bytes(rests, rest, buffer, begin, position - begin)
                 slots[slot + REST_START], slots[slot + REST_END] = rest, rest + position - begin

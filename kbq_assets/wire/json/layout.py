@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,8 +19,9 @@ KINDS: Final = {
     kind: number
     for number, kind in enumerate(("BOOL", "INT64", "FLOAT64", "STRING", "JSON", "RECORD", "LIST"))
 }
-#: Numbers per type: kind, first field, fields, first entry of the hash table, its mask, type of items.
-TYPE: Final = 6
+#: Numbers per type: kind, first field, fields, first entry of the hash table, its mask, type of items, and 1 if Python
+#: judges documents whose value is of another type.
+TYPE: Final = 7
 #: Numbers per field: start and end of its key, its type, start and end of `"key":`, its capture or -1.
 FIELD: Final = 6
 #: Multipliers of the hash: odd numbers with well-distributed bits.
@@ -45,6 +47,7 @@ class DocumentLayout:
 @dataclass
 class _Building:
     paths: dict[tuple[str, ...], int] = field(default_factory=dict)
+    judged: frozenset[tuple[str, ...]] = frozenset()
     is_automatic: bool = False
     types: list[list[int]] = field(default_factory=list)
     fields: list[list[int]] = field(default_factory=list)
@@ -57,7 +60,7 @@ class _Building:
         """The number of a type. ``path`` is its path from the document, None inside lists."""
         self.levels = max(self.levels, level)
         number = len(self.types)
-        made = [KINDS[inferred.kind], 0, 0, 0, 0, -1]
+        made = [KINDS[inferred.kind], 0, 0, 0, 0, -1, int(path in self.judged)]
         self.types.append(made)
         if inferred.kind == "LIST":
             assert inferred.item is not None
@@ -114,9 +117,14 @@ def key_table(keys: list[bytes], first: int) -> list[int]:
     return table
 
 
-def layout_of(inferred: InferredSchema, business: BusinessTime | None) -> DocumentLayout:
-    """The arrays of a version of an inferred schema."""
-    building = _Building()
+def layout_of(
+    inferred: InferredSchema, business: BusinessTime | None, judged: Iterable[tuple[str, ...]] = ()
+) -> DocumentLayout:
+    """The arrays of a version of an inferred schema. ``judged``: the keys that lead to a value which must fit its
+    column."""
+    building = _Building(
+        judged=frozenset(keys[:depth] for keys in judged for depth in range(1, len(keys) + 1))
+    )
     if business is not None:
         building.is_automatic = business.is_automatic
         named = [tuple(path.split(".")) for path in business.candidates]

@@ -53,6 +53,12 @@ class RowEncoder:
         return self._empty + _SOME + encode_bytes(all_storable(text).encode())
 
 
+def fits(inferred: InferredType, value: object) -> bool:
+    """Whether a column of a type holds a whole value."""
+    encoded, rest = _encoder(inferred)(value)
+    return encoded is not None and rest is None
+
+
 class RepeatedKey(ValueError):
     """An object has a duplicate key, so a Python object cannot have both values."""
 

@@ -44,6 +44,7 @@ class Reason(IntEnum):
     NO_CHANGE = 30
     TABLE_TRUNCATED = 31
     NULL_ITEM = 32
+    UNFIT_VALUE = 33
 
     @property
     def message(self) -> str:
@@ -83,6 +84,7 @@ _MESSAGES = {
     Reason.NO_CHANGE: "the event is a message from Debezium that changes no row",
     Reason.TABLE_TRUNCATED: "the database table was truncated, and rows of several partitions have no order",
     Reason.NULL_ITEM: "an array has a null item, for which BigQuery refuses the whole file; null_items=keep accepts it",
+    Reason.UNFIT_VALUE: "a value that the table's statement needs does not fit its column",
     Reason.UNKNOWN_TABLE: "the record does not choose a table, or chooses an unknown one",
     Reason.TOO_MANY_TABLES: "the window already has as many tables as max_tables allows",
 }

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from kbq_assets.wire.chunk import Chunk, Longs, Spans
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.json.encode import DocumentEncoder
 from kbq_assets.wire.json.layout import layout_of
-from kbq_assets.wire.json.rows import RowEncoder, event_time, parse, scalar_at
+from kbq_assets.wire.json.rows import RepeatedKey, RowEncoder, event_time, parse, scalar_at
 from kbq_assets.wire.privacy.json import UndecidedField
 from kbq_assets.wire.privacy.tags import refuse_undecided
 from kbq_assets.wire.records.encoded import EncodedRecords, with_encoded
@@ -36,6 +37,7 @@ from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import validate_json
 from kbq_assets.wire.records.verdicts import RecordLimits
+from kbq_assets.worker.json.needed_columns import NeededColumn, Needs
 from kbq_assets.worker.privacy.json import JsonPrivacy
 from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
 
@@ -47,6 +49,7 @@ class _Version:
     inferred: InferredSchema
     rows: RowEncoder
     documents: DocumentEncoder
+    needed: tuple[NeededColumn, ...]
     generation: int | None
 
 
@@ -70,6 +73,7 @@ class JsonColumns:
         fixed: Mapping[str, object] | None = None,
     ) -> None:
         self._fixed = fixed
+        self._needs = Needs.of(settings)
         self._chosen_by = tuple(tuple(path.split(".")) for path in chosen_by)
         self._registry = registry
         self._privacy = privacy
@@ -128,12 +132,11 @@ class JsonColumns:
             values[row] = self._framed(encoded, document)
             if not whole:
                 leftover[row] = document
-        if (
-            leftover
-            and not self._is_closed
-            and self._grow(lambda inferred: inferred.grown(leftover.values(), self._fixed))
-        ):
-            for row, document in leftover.items():
+        has_grown = leftover and not self._is_closed and self._grow(partial(self._grown, leftover.values()))
+        for row, document in leftover.items():
+            if unfit := next((each for each in self._current.needed if each.misfits(document)), None):
+                values[row] = self._messages.rejected(RejectedSchema(Reason.UNFIT_VALUE, unfit.problem))
+            elif has_grown:
                 values[row] = self._framed(self._current.rows.encode(document)[0], document)
         made = with_values(chunk, values)
         if quick is not None:
@@ -150,6 +153,8 @@ class JsonColumns:
         """The row of a document that Python cannot parse: a repeated key, or a number with thousands of digits."""
         if self._privacy is not None:
             return self._privacy.refusal(error)
+        if self._needs.paths:
+            return rejected(Reason.REPEATED_KEY if isinstance(error, RepeatedKey) else Reason.OUT_OF_RANGE)
         return self._framed(self._current.rows.raw(text), None)
 
     def _bare(self, chunk: Chunk) -> tuple[Chunk, Longs, list[bytes | None]]:
@@ -240,6 +245,9 @@ class JsonColumns:
             except (PreconditionFailed, UnknownOutcome):
                 self._current = self._read()  # lost the race, or outcome unknown: read again
 
+    def _grown(self, documents: Collection[object], inferred: InferredSchema) -> InferredSchema:
+        return inferred.grown(documents, self._fixed, self._needs.kinds(inferred, documents))
+
     def _write(self, inferred: InferredSchema) -> int:
         data, generation = codec.dumps(inferred), self._current.generation
         if generation is None:
@@ -255,5 +263,7 @@ class JsonColumns:
 
     def _used(self, inferred: InferredSchema, generation: int | None) -> _Version:
         self._versions[inferred.version] = inferred
-        documents = DocumentEncoder(layout_of(inferred, self._business_time), inferred.version)
-        return _Version(inferred, RowEncoder(inferred), documents, generation)
+        needed = self._needs.columns(inferred)
+        layout = layout_of(inferred, self._business_time, [each.keys for each in needed])
+        documents = DocumentEncoder(layout, inferred.version)
+        return _Version(inferred, RowEncoder(inferred), documents, needed, generation)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
@@ -21,6 +23,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 
 T = TableReference("d", "orders")
 APPEND, BY_ID, BY_X = StatementRule(), StatementRule("upsert", ("id",)), StatementRule("upsert", ("x",))
+HISTORY = StatementRule("scd2", ("id",))
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,7 @@ APPEND, BY_ID, BY_X = StatementRule(), StatementRule("upsert", ("id",)), Stateme
         ([BY_ID], APPEND, BY_ID),
         ([APPEND], BY_ID, APPEND),
         ([BY_ID, BY_ID], BY_ID, BY_ID),
+        ([HISTORY], replace(HISTORY, deletes="mark"), HISTORY),
     ],
 )
 def test_topics_decide_and_a_table_without_known_topics_keeps_its_rule(
@@ -49,6 +53,8 @@ BY_VERSION = StatementRule("snapshot", version="v")
         ([BY_X], BY_ID),
         ([StatementRule("insert_new", ("id",))], BY_ID),
         ([StatementRule("snapshot", version="other")], BY_VERSION),
+        ([StatementRule("upsert", ("id",), "mark")], BY_ID),
+        ([BY_ID], StatementRule("upsert", ("id",), "mark")),
     ],
 )
 def test_topics_that_disagree_and_another_key_are_refused(

@@ -252,6 +252,12 @@ def test_a_rule_that_is_about_to_change_does_not_last(state: TableState, wanted:
     assert caught.value.next_step == "kbq load, then replay again"
 
 
+def test_a_table_without_a_batch_may_never_get_one_so_its_records_are_read_again() -> None:
+    with pytest.raises(Refused) as caught:
+        switching.lasting_rule(T, TableState(""), [UPSERT])
+    assert "kbq reset --topic T --at earliest" in str(caught.value.next_step)
+
+
 def test_positions_of_a_change_come_from_commits_or_the_files_that_wait() -> None:
     known = {TopicPartition("t", 0): (1, 3), TopicPartition("other", 0): (1, 8)}
     files = [staged_file(0, 5), staged_file(2, 9, partition=1), staged_file(0, 7, partition=1, epoch=2)]

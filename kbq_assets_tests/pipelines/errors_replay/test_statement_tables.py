@@ -306,6 +306,21 @@ def test_other_tables_leave_the_rows_with_the_reason(
     assert bench.rows(VALUES) == [(b"k", 2)]
 
 
+def test_records_of_a_table_without_a_batch_are_read_again(tmp_path: Path) -> None:
+    bench = ErrorBench(tmp_path)
+    bench.change(b"k", 1, schema=BAD)
+    bench.change(b"k", 2, schema=BAD)
+    bench.cycle()
+    bench.register()
+    report = bench.replay()
+    assert "kbq reset --topic T --at earliest" in report.examples["d.A refuses them"]
+    operate.propose_reset(bench.store, bench.kafka, TOPIC, None, operate.StartAt("earliest")).apply()
+    bench.cycle()
+    assert bench.rows(VALUES) == [(b"k", 2)]
+    bench.replay()
+    assert bench.rows(VALUES) == [(b"k", 2)]
+
+
 def test_a_record_whose_key_has_another_type_stays_an_error_row(tmp_path: Path) -> None:
     """In a variant column, it would be a further row without a key."""
     bench = ErrorBench(tmp_path, key="x", tombstones="skip", on_incompatible="variant_column")

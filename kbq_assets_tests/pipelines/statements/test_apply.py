@@ -265,7 +265,7 @@ def test_a_table_keeps_its_key() -> None:
     bench.extract()
     [report] = [each for each in bench.load().tables if each.table == A]
     assert (report.state, bench.offsets(A)) == ("parked", [0])
-    assert "revert `load`, `key` and `version`" in report.message
+    assert "revert `load`, `key`, `version` and `deletes`" in report.message
 
 
 def test_a_warehouse_without_statements_refuses_the_rule_and_loads_nothing() -> None:

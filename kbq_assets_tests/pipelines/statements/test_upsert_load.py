@@ -13,7 +13,7 @@ import pytest
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.extras.reconcile.records import reconcile
-from kbq_assets.pipelines.operate.commands import propose_resume_table
+from kbq_assets.pipelines.operate.commands import propose_reset, propose_resume_table
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.pipelines.bench import TOPIC, A
@@ -168,6 +168,39 @@ def test_a_key_that_the_table_lacks_parks_its_table_alone_and_a_correction_goes_
     propose_resume_table(bench.store, A).apply()
     bench.cycle(key="x")
     assert bench.rows(VALUES) == [(b"a", 1)]
+
+
+def test_a_key_whose_inferred_type_is_wrong_is_inferred_again_for_another_table(tmp_path: Path) -> None:
+    bench = UpsertBench(
+        tmp_path, format="json_columns", key="id", keys=False, tombstones="skip", error_share=1
+    )
+    values = iter((b'{"id":0.5}', b'{"id":1}', b'{"id":2}', b'{"id":1}'))
+    bench.kafka.produce(TopicPartition(TOPIC, 0), next(values), key=None, timestamp=1000)
+    [report] = bench.cycle().tables
+    assert (report.state, "id has the type FLOAT64" in report.message) == ("parked", True)
+    for value in values:
+        bench.kafka.produce(TopicPartition(TOPIC, 0), value, key=None, timestamp=1000)
+    bench.store.delete(f"shapes/{TOPIC}.json")
+    propose_reset(bench.store, bench.kafka, TOPIC, give_up_pending=True).apply()
+    bench.cycle(table="B")
+    assert sorted(bench.rows("SELECT id FROM d.B")) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(("first", "then"), [("remove", "mark"), ("mark", "remove")])
+def test_an_effect_of_deletions_that_changes_parks_the_table_until_it_is_reverted(
+    tmp_path: Path, first: str, then: str
+) -> None:
+    """Otherwise an older record brought a removed key back, or marked rows stayed as if they were not deleted."""
+    bench = UpsertBench(tmp_path, deletes=first)
+    bench.change(b"gone", 1)
+    bench.change(b"gone", None)
+    bench.cycle()
+    bench.change(b"new", 2)
+    [report] = bench.cycle(deletes=then).tables
+    assert (report.state, f"deletes={first}, but" in report.message) == ("parked", True)
+    propose_resume_table(bench.store, A).apply()
+    bench.cycle(deletes=first)
+    assert (b"new", 2) in bench.rows(VALUES)
 
 
 def test_a_write_that_fails_leaves_the_batch_to_the_next_load(tmp_path: Path) -> None:

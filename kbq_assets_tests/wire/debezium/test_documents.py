@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -97,6 +98,14 @@ def test_a_document_that_is_no_event_stays_as_it_is(document: Any) -> None:
         pytest.param([PLACEHOLDER], id="list"),
         pytest.param({PLACEHOLDER: PLACEHOLDER}, id="map"),
         pytest.param(list(PLACEHOLDER.encode()), id="bytes"),
+        pytest.param(list(map(float, PLACEHOLDER.encode())), id="fractions"),
+        pytest.param(f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}', id="hstore"),
+        pytest.param("X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", id="base64"),
+        pytest.param(["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="], id="list of base64"),
+        pytest.param(
+            [base64.b64encode(bytes([each])).decode() for each in PLACEHOLDER.encode()], id="decimals"
+        ),
+        pytest.param({"wkb": "AQEAACDmEAAAAAAA/IPXl8EAAAD8g9eXwQ==", "srid": 4326}, id="geometry"),
         pytest.param(["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], id="uuids"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -24,6 +25,31 @@ ORIGIN = {"connector": "postgresql", "lsn": 7}
 OP = {"name": "op", "type": "string"}
 COLUMNS = {"id": "int", "name": ["null", "string"]}
 ROW = {"id": 1, "name": "a"}
+HSTORE = f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'
+GEOMETRY = "0101000020E6100000000000FC83D797C1000000FC83D797C1"
+GEOGRAPHY = "0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640"
+FAR = "0101000000000000FC83D797C1000000FC83D797C1"
+DECIMAL = {
+    "type": "bytes",
+    "logicalType": "decimal",
+    "precision": 9,
+    "scale": 2,
+    "connect.name": "org.apache.kafka.connect.data.Decimal",
+}
+VARIABLE = {
+    "type": "record",
+    "name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+}
+
+
+def geometry(name: str, *fields: Any) -> dict[str, Any]:
+    wkb = {"name": "wkb", "type": ["null", "bytes"] if fields else "bytes"}
+    srid = {"name": "srid", "type": ["null", "int"], "default": None}
+    return {"type": "record", "name": f"io.debezium.data.geometry.{name}", "fields": [*fields, wkb, srid]}
+
+
+POINT = geometry("Point", {"name": "x", "type": "double"}, {"name": "y", "type": "double"})
 
 
 def envelope(
@@ -156,6 +182,16 @@ def test_columns_of_all_forms_keep_their_values_and_may_be_absent() -> None:
         ({"type": "array", "items": "int"}, list(PLACEHOLDER.encode()), []),
         (["null", {"type": "array", "items": ["null", "int"]}], list(PLACEHOLDER.encode()), None),
         ({"type": "map", "values": "string"}, {PLACEHOLDER: PLACEHOLDER}, {}),
+        ({"type": "map", "values": ["null", "string"]}, {PLACEHOLDER: PLACEHOLDER}, {}),
+        (["null", "string"], HSTORE, None),
+        ({"type": "array", "items": "bytes"}, [PLACEHOLDER.encode()], []),
+        ({"type": "array", "items": ["null", "float"]}, list(map(float, PLACEHOLDER.encode())), []),
+        ({"type": "array", "items": "double"}, list(map(float, PLACEHOLDER.encode())), []),
+        ({"type": "array", "items": {**DECIMAL}}, [Decimal(each) / 100 for each in PLACEHOLDER.encode()], []),
+        ({"type": "array", "items": VARIABLE}, [{"scale": 0, "value": bytes([e])} for e in PLACEHOLDER.encode()], []),
+        (["null", geometry("Geometry")], {"wkb": bytes.fromhex(GEOMETRY), "srid": 4326}, None),
+        (geometry("Geography"), {"wkb": bytes.fromhex(GEOGRAPHY), "srid": 4326}, None),
+        (["null", POINT], {"x": -99999999, "y": -99999999, "wkb": bytes.fromhex(FAR), "srid": None}, None),
     ],
 )  # fmt: skip
 def test_a_value_that_was_not_sent_is_named(kind: Any, sent: Any, absent: Any) -> None:
@@ -171,6 +207,10 @@ def test_a_value_that_was_not_sent_is_named(kind: Any, sent: Any, absent: Any) -
         ("string", ""),
         ({"type": "array", "items": "string"}, [PLACEHOLDER, "b"]),
         ({"type": "array", "items": "string"}, []),
+        ({"type": "array", "items": "boolean"}, [True] * len(PLACEHOLDER)),
+        ({"type": "map", "values": "string"}, {PLACEHOLDER: ""}),
+        (geometry("Geometry"), {"wkb": bytes.fromhex(GEOGRAPHY), "srid": 4326}),
+        (POINT, {"x": -99999999.0, "y": 1.0, "wkb": None, "srid": None}),
         ({"type": "enum", "name": "E", "symbols": ["A", PLACEHOLDER]}, PLACEHOLDER),
     ],
 )

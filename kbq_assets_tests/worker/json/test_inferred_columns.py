@@ -262,3 +262,77 @@ def test_a_number_that_no_double_holds_is_a_text_in_the_column_of_the_rest() -> 
     bench = bench_of(b'{"a":1.5}', b'{"a":1e400}')
     bench.extract()
     assert [(row["a"], row[REST]) for row in rows(bench)] == [(1.5, None), (None, '{"a":"1e400"}')]
+
+
+UPSERT = TopicSettings.of(
+    dataset="d",
+    table="t",
+    format="json_columns",
+    load="delete_insert",
+    key="id",
+    version="at.rev",
+    error_share="1",
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "reason", "message"),
+    [
+        ({"id": "1"}, "UNFIT_VALUE", "id is not INT64, as the column that `key` names"),
+        ({"id": 2**63}, "UNFIT_VALUE", "id is not"),
+        ({"id": 1.5}, "UNFIT_VALUE", "id is not"),
+        ({"id": {"new": 1}}, "UNFIT_VALUE", "id is not"),
+        ({"id": 1, "at": {"rev": True}}, "UNFIT_VALUE", "at.rev is not INT64, as the column that `version` names"),
+        ({"id": 1, "at": {"rev": "1\\"}}, "UNFIT_VALUE", "at.rev is not"),
+        ({"id": 1, "at": 7}, "UNFIT_VALUE", "at.rev is not"),
+        (b'{"id":1,"id":2}', "REPEATED_KEY", "duplicate key"),
+        (b'{"id":%s}' % (b"1" * 5_000), "OUT_OF_RANGE", "outside the range"),
+    ],
+)  # fmt: skip
+def test_a_value_that_does_not_fit_its_key_or_version_is_a_bad_record(
+    document: object, reason: str, message: str
+) -> None:
+    bench = bench_of({"id": 1, "at": {"rev": 1}, "v": 1}, settings=UPSERT)
+    bench.extract()
+    produce(
+        bench, document, {"id": 1, "at": {"rev": 2}, "v": "text"}, {"v": 1}, {"id": None, "at": {"rev": None}}
+    )
+    bench.extract()
+    assert [row["_kafka_offset"] for row in rows(bench)] == [0, 2, 3, 4]
+    [(found, why)] = [(row["reason"], row["message"]) for row in records_of(bench, errors(bench))]
+    assert (found, message in why) == (reason, True)
+
+
+@pytest.mark.parametrize(
+    ("documents", "good"),
+    [
+        ([{"id": 1}, {"id": "x"}, {"id": 2}, {"id": 2**70}], [0, 2]),
+        ([{"id": 1}, {"id": "x"}, {"id": "y"}, {"id": None}, {}], [1, 2, 3, 4]),
+        ([{"id": 1.5}, {"id": [1]}, {"id": 1}, {"id": 2}], [2, 3]),
+        ([{"id": 1, "at": "now"}, {"id": 2, "at": {"rev": 1}}, {"id": 3, "at": {"rev": "1"}}], [1]),
+        ([{"id": 1, "at": {"rev": 1}}, {"id": 3, "at": {"rev": "1"}}, {"id": 4, "at": {"rev": 2}}], [0, 2]),
+    ],
+)
+def test_the_most_frequent_kind_of_a_key_s_first_values_is_its_type(
+    documents: list[Any], good: list[int]
+) -> None:
+    """A JSON column would park the table for good, also another table, and also after a reset."""
+    bench = bench_of(*documents, settings=UPSERT)
+    bench.kafka.chunk_records = 10
+    bench.extract()
+    assert [row["_kafka_offset"] for row in rows(bench)] == good
+
+
+def test_a_key_in_snake_case_is_found_in_documents_and_other_tables_take_any_value() -> None:
+    for options, expected in (({"load": "upsert", "key": "order_id"}, [0, 1]), ({}, [0, 1, 2])):
+        settings = SETTINGS.with_options(column_names="snake_case", error_share="1", **options)
+        bench = bench_of({"orderId": 1}, {"orderId": 2}, settings=settings)
+        bench.extract()
+        produce(bench, {"orderId": "1"})
+        bench.extract()
+        assert [row["_kafka_offset"] for row in rows(bench)] == expected
+
+
+def errors(bench: Bench) -> list[StagedFile]:
+    windows = bench.commit().partitions[0].windows
+    return [file for window in windows for file in window.files if file.table.table != "t"]

@@ -12,7 +12,7 @@ columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -84,12 +84,20 @@ class InferredSchema(Stored):
     version: int = 1
     root: InferredType = field(default_factory=lambda: InferredType("RECORD"))
 
-    def grown(self, documents: Iterable[object], fixed: Mapping[str, object] | None = None) -> InferredSchema:
+    def grown(
+        self,
+        documents: Iterable[object],
+        fixed: Mapping[str, object] | None = None,
+        kinds: Mapping[tuple[str, ...], str] | None = None,
+    ) -> InferredSchema:
         """The next version, with columns for new fields of documents; this version if there are none. ``fixed`` has a
-        value for each field whose type it decides, whatever the documents have there."""
+        value for each field whose type it decides, whatever the documents have there; ``kinds`` the kinds of some new
+        columns by the keys that lead to them."""
         seen = Seen()
         for document in documents:
             seen.add(document)
+        for keys, kind in (kinds or {}).items():
+            seen.decide(keys, kind)
         for key in seen.fields.keys() & (fixed or {}).keys():
             seen.fields[key] = Seen()
             seen.fields[key].add((fixed or {})[key], 2)
@@ -120,6 +128,16 @@ class Seen:
             inner = [*each.again, *([each.item] if each.item is not None else [])]
             found += [one for one in inner if one not in found]
         return found
+
+    def decide(self, keys: Sequence[str], kind: str) -> None:
+        """Count only values of a kind at the keys, and only objects on the way there."""
+        found: Seen | None = self
+        for key in keys:
+            found = found.fields.get(key) if found is not None else None
+            if found is not None:
+                found.kinds = {"RECORD"}
+        if found is not None:
+            found.kinds = {kind}
 
     def add(self, value: object, level: int = 1) -> None:
         kind = kind_of(value)
