@@ -17,7 +17,8 @@ from kbq_assets.core.plurals import counted
 
 #: Tag of the run that did a backfill's extraction.
 WHOLE_TAG = "kbq/whole_backfill"
-_BACKFILL_TAG = "dagster/backfill"
+#: Dagster's own tag of a backfill's runs.
+BACKFILL_TAG = "dagster/backfill"
 
 Event = TypeVar("Event")
 
@@ -28,7 +29,7 @@ def whole_choice(
     work: Callable[[list[str]], Iterator[Event]],
 ) -> Iterator[Event]:
     """Do ``work`` for this run's partitions. In a backfill, do it for all its ``assets``, unless a run already has."""
-    backfill = context.run.tags.get(_BACKFILL_TAG, "")
+    backfill = context.run.tags.get(BACKFILL_TAG, "")
     if not backfill:
         yield from work(list(context.partition_keys))
         return
@@ -57,7 +58,7 @@ def _wanted(instance: dg.DagsterInstance, backfill: str, assets: Collection[dg.A
 
 
 def _done_by(instance: dg.DagsterInstance, backfill: str) -> str:
-    runs = instance.get_runs(dg.RunsFilter(tags={_BACKFILL_TAG: backfill, WHOLE_TAG: "1"}), limit=1)
+    runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill, WHOLE_TAG: "1"}), limit=1)
     return runs[0].run_id if runs else ""
 
 
@@ -65,7 +66,7 @@ def _remove_queued(context: dg.AssetExecutionContext, backfill: str, assets: Col
     """Remove the queued runs. They wait for this run's slot in the pool, so they cannot start meanwhile."""
     instance = context.instance
     queued = instance.get_runs(
-        dg.RunsFilter(tags={_BACKFILL_TAG: backfill}, statuses=[dg.DagsterRunStatus.QUEUED])
+        dg.RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=[dg.DagsterRunStatus.QUEUED])
     )
     siblings = [run for run in queued if run.asset_selection and set(run.asset_selection) <= set(assets)]
     for run in siblings:

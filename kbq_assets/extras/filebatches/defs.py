@@ -20,7 +20,7 @@ from kbq_assets.core.filebatches.planning import BatchState
 from kbq_assets.core.filebatches.table_batches import SettledBatch
 from kbq_assets.core.observation.check_names import BATCHES_APPLY
 from kbq_assets.core.plurals import counted
-from kbq_assets.defs.extraction.backfills import whole_choice
+from kbq_assets.defs.extraction.backfills import BACKFILL_TAG, whole_choice
 from kbq_assets.defs.jobs import OpEvents, bounded_job
 from kbq_assets.defs.runs import StepContext, find_run, skipped, tick
 from kbq_assets.defs.sensors import POLL_SECONDS
@@ -197,9 +197,11 @@ def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.J
 def _decide(
     context: StepContext, own: FileBatches, prefix: str, reason: str, choose: Callable[[], dict[str, int]]
 ) -> None:
-    """Decide to apply batches again, only once for a run and its retries: Dagster retries a run whose worker died.
-    Raises Failure."""
-    by = f"Dagster run {context.run.tags.get(_FIRST_RUN_TAG, context.run.run_id)}"
+    """Decide to apply batches again, only once for a run and its retries, because Dagster retries a run whose worker
+    died, and only once for a backfill, because each of its runs chooses all its batches. Raises Failure."""
+    tags = context.run.tags
+    by = f"Dagster run {tags.get(_FIRST_RUN_TAG, context.run.run_id)}"
+    by = f"Dagster backfill {tags[BACKFILL_TAG]}" if BACKFILL_TAG in tags else by
     try:
         if any(entry.by == by for entry in own.decisions(prefix)):
             context.log.info(f"{by} has already decided this: applying the remaining batches")

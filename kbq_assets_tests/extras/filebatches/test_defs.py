@@ -222,6 +222,28 @@ def test_a_backfill_from_a_batch_on_is_one_runs_work(
     assert world.loaded[4:] == [f"shop/orders/{key}" for key in keys]
 
 
+@pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`:DeprecationWarning")
+@pytest.mark.parametrize("swap", [4, 7], ids=["a batch in flight", "all applied"])
+def test_after_a_backfills_run_failed_its_other_runs_apply_only_what_is_left(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance, swap: int
+) -> None:
+    with_partitions(settings, world, instance)
+    found = definitions(settings, world, "worker")
+    keys = [f"incremental/{number}" for number in (2, 3, 4)]
+    request(instance, found, "b", KEY, keys=keys)
+    world.store.faults = Script("swap", file_state_path("shop/orders"), Outcome.CRASH_AFTER, swap)
+    assert not materialized(found, instance, "incremental/3", **{"dagster/backfill": "b"}).success
+    world.store.faults = lambda call: Outcome.OK
+    assert materialized(found, instance, "incremental/2", **{"dagster/backfill": "b"}).success
+    assert world.loaded[4:] == [f"shop/orders/{key}" for key in keys]
+    [decision] = world.batches().decisions("shop/orders")
+    assert decision.by == "Dagster backfill b"
+    # Another backfill is another decision.
+    request(instance, found, "c", KEY, keys=keys)
+    assert materialized(found, instance, *keys[::2], **{"dagster/backfill": "c"}).success
+    assert world.loaded[7:] == [f"shop/orders/{key}" for key in keys]
+
+
 @pytest.mark.parametrize("is_job", [True, False])
 def test_a_run_that_dagster_retries_after_its_worker_died_applies_no_batch_twice(
     settings: Settings, world: FilesWorld, instance: dg.DagsterInstance, is_job: bool
