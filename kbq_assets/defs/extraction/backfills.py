@@ -15,7 +15,8 @@ import dagster as dg
 
 from kbq_assets.core.plurals import counted
 
-#: Tag of the run that did a backfill's extraction.
+#: Tag of the run that did the work of a backfill. Its value is the run's asset, because a backfill may select other
+#: assets too: topics of another code location, or batches of files of another table.
 WHOLE_TAG = "kbq/whole_backfill"
 #: Dagster's own tag of a backfill's runs.
 BACKFILL_TAG = "dagster/backfill"
@@ -34,14 +35,14 @@ def whole_choice(
         yield from work(list(context.partition_keys))
         return
     # A user who re-executes a run wants the work repeated.
-    if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill)):
+    if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill, assets)):
         context.log.info(f"run {done_by} brought all partitions of this backfill up to date")
         _remove_queued(context, backfill, assets)
         return
     wanted = _wanted(context.instance, backfill, assets)
     try:
         yield from work(list(dict.fromkeys((*context.partition_keys, *wanted))))
-        context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: "1"})
+        context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: context.asset_key.to_user_string()})
     finally:
         # Remove the runs even after a failure: one run has reported the error, and the backfill shows what is missing.
         _remove_queued(context, backfill, assets)
@@ -57,9 +58,10 @@ def _wanted(instance: dg.DagsterInstance, backfill: str, assets: Collection[dg.A
     )
 
 
-def _done_by(instance: dg.DagsterInstance, backfill: str) -> str:
-    runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill, WHOLE_TAG: "1"}), limit=1)
-    return runs[0].run_id if runs else ""
+def _done_by(instance: dg.DagsterInstance, backfill: str, assets: Collection[dg.AssetKey]) -> str:
+    own = {key.to_user_string() for key in assets}
+    runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill}))
+    return next((run.run_id for run in runs if run.tags.get(WHOLE_TAG) in own), "")
 
 
 def _remove_queued(context: dg.AssetExecutionContext, backfill: str, assets: Collection[dg.AssetKey]) -> None:

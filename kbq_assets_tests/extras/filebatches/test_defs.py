@@ -175,14 +175,19 @@ def with_partitions(settings: Settings, world: FilesWorld, instance: dg.DagsterI
 
 
 def materialized(
-    found: dg.Definitions, instance: dg.DagsterInstance, *keys: str, **tags: str
+    found: dg.Definitions,
+    instance: dg.DagsterInstance,
+    *keys: str,
+    key: dg.AssetKey = KEY,
+    **tags: str,
 ) -> dg.ExecuteInProcessResult:
     """A run of a range of partitions, as the UI and backfills make it."""
     ends = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+    step = f"{key.to_python_identifier()}__again"
     return dg.materialize(
-        [found.resolve_assets_def(KEY)],
+        [found.resolve_assets_def(key)],
         instance=instance,
-        run_config={"ops": {"files__shop__orders__again": {"config": {"reason": "new rates"}}}},
+        run_config={"ops": {step: {"config": {"reason": "new rates"}}}},
         tags={**ends, **tags},
         raise_on_error=False,
     )
@@ -242,6 +247,22 @@ def test_after_a_backfills_run_failed_its_other_runs_apply_only_what_is_left(
     request(instance, found, "c", KEY, keys=keys)
     assert materialized(found, instance, *keys[::2], **{"dagster/backfill": "c"}).success
     assert world.loaded[7:] == [f"shop/orders/{key}" for key in keys]
+
+
+@pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`:DeprecationWarning")
+def test_a_backfill_of_two_tables_applies_the_batches_of_both(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance
+) -> None:
+    world.batch("shop/customers/1")
+    world.run()
+    found, customers = definitions(settings, world), dg.AssetKey(["files", "shop", "customers"])
+    instance.add_dynamic_partitions("files/shop/orders", ["historical/1"])
+    instance.add_dynamic_partitions("files/shop/customers", ["1"])
+    request(instance, found, "b", KEY, customers)
+    before = len(world.loaded)
+    assert materialized(found, instance, "historical/1", **{"dagster/backfill": "b"}).success
+    assert materialized(found, instance, "1", key=customers, **{"dagster/backfill": "b"}).success
+    assert world.loaded[before:] == ["shop/orders/historical/1", "shop/customers/1"]
 
 
 @pytest.mark.parametrize("is_job", [True, False])
