@@ -67,7 +67,10 @@ def runs_of(definitions: dg.Definitions) -> Callable[[dg.DagsterRun], bool]:
     jobs = {job.name for job in definitions.jobs or ()}
     assets: set[dg.AssetKey] = set()
     for each in definitions.assets or ():
-        assets |= set(each.keys) if isinstance(each, dg.AssetsDefinition) else {each.key}
+        if isinstance(each, dg.AssetsDefinition):
+            assets |= set(each.keys)
+        elif isinstance(each, dg.AssetSpec):
+            assets.add(each.key)
 
     def is_of(run: dg.DagsterRun) -> bool:
         checked = {check.asset_key for check in run.asset_check_selection or ()}

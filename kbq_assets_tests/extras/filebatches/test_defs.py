@@ -178,16 +178,15 @@ def materialized(
     found: dg.Definitions,
     instance: dg.DagsterInstance,
     *keys: str,
-    key: dg.AssetKey = KEY,
+    table: str = "orders",
     **tags: str,
 ) -> dg.ExecuteInProcessResult:
     """A run of a range of partitions, as the UI and backfills make it."""
     ends = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
-    step = f"{key.to_python_identifier()}__again"
     return dg.materialize(
-        [found.resolve_assets_def(key)],
+        [found.resolve_assets_def(dg.AssetKey(["files", "shop", table]))],
         instance=instance,
-        run_config={"ops": {step: {"config": {"reason": "new rates"}}}},
+        run_config={"ops": {f"files__shop__{table}__again": {"config": {"reason": "new rates"}}}},
         tags={**ends, **tags},
         raise_on_error=False,
     )
@@ -261,7 +260,7 @@ def test_a_backfill_of_two_tables_applies_the_batches_of_both(
     request(instance, found, "b", KEY, customers)
     before = len(world.loaded)
     assert materialized(found, instance, "historical/1", **{"dagster/backfill": "b"}).success
-    assert materialized(found, instance, "1", key=customers, **{"dagster/backfill": "b"}).success
+    assert materialized(found, instance, "1", table="customers", **{"dagster/backfill": "b"}).success
     assert world.loaded[before:] == ["shop/orders/historical/1", "shop/customers/1"]
 
 
