@@ -353,11 +353,14 @@ class Parts:
         from kbq_assets.extras.reconcile.defs import reconcile_definitions
 
         translator = translator or AssetTranslator()
-        return dg.Definitions.merge(
+        found = dg.Definitions.merge(
             build_definitions(self, translator, opened),
-            notice_definitions(self.deployment.settings.extras.notify, translator, lambda: self.notices),
             reconcile_definitions(self.reconciler, translator),
             file_definitions(self.deployment, self.adapters.clients, translator),
+        )
+        notify = self.deployment.settings.extras.notify
+        return dg.Definitions.merge(
+            found, notice_definitions(notify, translator, lambda: self.notices, found)
         )
 
 

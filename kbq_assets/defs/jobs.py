@@ -24,7 +24,8 @@ from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.engine import ExtractionEngine
 
-#: Run tags. `dagster.yaml` allows one run per tag.
+#: Run tags. `dagster.yaml` allows one run per tag. Their value is the staging area, because several deployments may
+#: share a Dagster instance, and none may take another's run for its own.
 EXTRACT_TAG = "kbq/extract"
 LOAD_TAG = "kbq/load"
 #: The only limit for a run whose worker and code server died together.
@@ -54,7 +55,10 @@ def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator
     extract_seconds, load_seconds = int(run.run_seconds) + 1800, 2 * int(run.load_wait_seconds) + 1800
 
     @bounded_job(
-        "Bring every topic up to date and load what is committed.", extract_seconds + load_seconds, *_BOTH
+        "Bring every topic up to date and load what is committed.",
+        extract_seconds + load_seconds,
+        *_BOTH,
+        staging=settings.staging_url,
     )
     def extract_and_load() -> None:
         load(extract())
@@ -63,11 +67,14 @@ def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator
         "Bring every topic up to date; with KBQ_RESIDENT_SECONDS, repeatedly.",
         extract_seconds + settings.dagster.resident_seconds,
         EXTRACT_TAG,
+        staging=settings.staging_url,
     )
     def extract_job() -> None:
         extract()
 
-    @bounded_job("Load every committed file that is not loaded.", load_seconds, LOAD_TAG)
+    loads = "Load every committed file that is not loaded."
+
+    @bounded_job(loads, load_seconds, LOAD_TAG, staging=settings.staging_url)
     def load_job() -> None:
         load()
 
@@ -83,7 +90,9 @@ def _reprocess_job(operator: Operator) -> dg.JobDefinition:
     shown = "Read a range of a topic again, in a new epoch. Only shows the effect unless `apply` is set."
 
     # Dagster retries runs whose worker died, but a second reset would read the range once more.
-    @bounded_job(shown, 1800, EXTRACT_TAG, is_retried=False)
+    staging = operator.deployment.settings.staging_url
+
+    @bounded_job(shown, 1800, EXTRACT_TAG, staging=staging, is_retried=False)
     def reprocess_job() -> None:
         reprocess()
 
@@ -91,11 +100,11 @@ def _reprocess_job(operator: Operator) -> dg.JobDefinition:
 
 
 def bounded_job(
-    description: str, seconds: int, *tags: str, is_retried: bool = True
+    description: str, seconds: int, *tags: str, staging: str = "1", is_retried: bool = True
 ) -> Callable[[Callable[[], None]], dg.JobDefinition]:
     """A decorator for a job that runs in its worker's own process for at most ``seconds``, one run at a time per tag.
-    If ``is_retried``, Dagster retries a run whose worker died."""
-    limits = {**dict.fromkeys(tags, "1"), _MAX_RUNTIME_TAG: str(seconds)}
+    The tags have the value ``staging``. If ``is_retried``, Dagster retries a run whose worker died."""
+    limits = {**dict.fromkeys(tags, staging), _MAX_RUNTIME_TAG: str(seconds)}
     if not is_retried:
         limits[_MAX_RETRIES_TAG] = "0"
     return dg.job(description=description, executor_def=dg.in_process_executor, tags=limits)
@@ -151,7 +160,7 @@ def _extract_op(step: ExtractionStep) -> dg.OpDefinition:
 
 def _is_slot_wanted(context: dg.OpExecutionContext, step: ExtractionStep) -> bool:
     queued = [dg.DagsterRunStatus.QUEUED]
-    return bool(find_run(context.instance, EXTRACT_TAG, step.pages.staged, queued))
+    return bool(find_run(context.instance, EXTRACT_TAG, None, step.pages.staged, queued))
 
 
 def _staged_keys(context: dg.OpExecutionContext, step: ExtractionStep) -> Iterator[str]:

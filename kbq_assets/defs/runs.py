@@ -97,12 +97,15 @@ def register(context: StepContext, definition: dg.DynamicPartitionsDefinition, k
 def find_run(
     instance: dg.DagsterInstance,
     tag: str,
+    staging: str | None,
     assets: Collection[dg.AssetKey],
     statuses: Collection[dg.DagsterRunStatus] = IN_PROGRESS,
 ) -> str:
-    """A message about a queued or running run with the tag or one of the assets; "" if there is none."""
+    """A message about a queued or running run with one of the assets, or with the tag and the staging area (None: any);
+    "" if there is none."""
     for run in instance.get_runs(dg.RunsFilter(statuses=list(statuses))):
-        if tag in run.tags or any(key in assets for key in run.asset_selection or ()):
+        is_tagged = tag in run.tags and staging in (None, run.tags[tag])
+        if is_tagged or any(key in assets for key in run.asset_selection or ()):
             return f"run {run.run_id[:8]} is {run.status.value.lower()}"
     return ""
 

@@ -39,7 +39,8 @@ def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.S
 
     @tick
     def extraction_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        if busy := find_run(context.instance, EXTRACT_TAG, pages.staged):
+        staging = deployment.settings.staging_url
+        if busy := find_run(context.instance, EXTRACT_TAG, staging, pages.staged):
             return skipped(context, f"an extraction is under way: {busy}")
         shown, _, start = (context.cursor or "").partition(" ")
         asked_ms = deployment.clock.now_ms()
@@ -70,13 +71,14 @@ def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.S
 def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
     """The sensor that requests loads. It is on by default. Its first tick reports earlier work of commands."""
     deployment, dagster = loader.deployment, loader.deployment.settings.dagster
-    cadence = int(deployment.settings.run.load_seconds)
+    cadence, staging = int(deployment.settings.run.load_seconds), deployment.settings.staging_url
+    own = {LOAD_TAG: staging}
     before = CatchUp(observer, pages, dagster.partition_events)
 
     @tick
     def done_file_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
-        if busy := find_run(instance, LOAD_TAG, pages.loaded):
+        if busy := find_run(instance, LOAD_TAG, staging, pages.loaded):
             return skipped(context, f"a load is under way: {busy}")
         seen, _, start = (context.cursor or "").partition(" ")
         done = find_done_files(deployment.load_store, seen, deployment.clock.monotonic)
@@ -85,7 +87,7 @@ def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: 
         else:
             wanted = decide_load(instance, loader.poll(start))
         unseen = before.events(instance)
-        if wanted.request and (wait := seconds_to_next_load(instance, cadence, time.time())) > 0:
+        if wanted.request and (wait := seconds_to_next_load(instance, own, cadence, time.time())) > 0:
             due = f"a load is due in {wait:.0f} s: one starts every {cadence} s (KBQ_LOAD_SECONDS)"
             return dg.SensorResult(skip_reason=due, cursor=context.cursor, asset_events=unseen)
         return dg.SensorResult(
@@ -130,10 +132,10 @@ def decide_load(instance: dg.DagsterInstance, pending: PendingLoads) -> LoadDeci
 
 
 def seconds_to_next_load(
-    instance: dg.DagsterInstance, cadence: float, now: float, tag: str = LOAD_TAG
+    instance: dg.DagsterInstance, tags: Mapping[str, str], cadence: float, now: float
 ) -> float:
-    """Seconds until ``cadence`` has passed since the newest load run was created; 0 or less if it has passed."""
-    newest = instance.get_run_records(dg.RunsFilter(tags={tag: "1"}), limit=1)
+    """Seconds until ``cadence`` has passed since the newest run with the tags was created; 0 or less if it has."""
+    newest = instance.get_run_records(dg.RunsFilter(tags=dict(tags)), limit=1)
     return newest[0].create_timestamp.timestamp() + cadence - now if newest else 0.0
 
 

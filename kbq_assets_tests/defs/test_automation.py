@@ -101,8 +101,8 @@ class Automation:
     def runs(self, tag: str, *statuses: dg.DagsterRunStatus) -> list[dg.RunRecord]:
         """Runs with a tag, the oldest first."""
         with dg.DagsterInstance.from_config(str(self.folder / "dagster")) as instance:
-            filters = dg.RunsFilter(tags={tag: "1"}, statuses=list(statuses))
-            return list(instance.get_run_records(filters, ascending=True))
+            records = instance.get_run_records(dg.RunsFilter(statuses=list(statuses)), ascending=True)
+            return [record for record in records if tag in record.dagster_run.tags]
 
     def held_up(self, since: float, later: list[dg.RunRecord]) -> float:
         """Seconds until one of the runs left the queue. How long its process takes to start is the machine's doing."""

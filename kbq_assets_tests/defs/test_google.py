@@ -203,7 +203,8 @@ def test_dagster_loads_as_often_as_the_warehouse_wants(
 ) -> None:
     world = PlatformWorld(tmp_path, 2, 500, **environ)
     definitions = world.definitions
-    instance.add_run(dg.DagsterRun(job_name="load_job", tags={LOAD_TAG: "1"}))
+    staging = world.parts.deployment.settings.staging_url
+    instance.add_run(dg.DagsterRun(job_name="load_job", tags={LOAD_TAG: staging}))
     world.produce(1)
     world.parts.extractor.extract(world.engine)
     skipped = evaluate(world, "done_file_sensor", instance).skip_reason

@@ -44,6 +44,11 @@ def reason(result: dg.SensorResult) -> str:
     return result.skip_reason.skip_message or ""
 
 
+def staging(world: PlatformWorld) -> str:
+    """The value of the tags of the world's runs."""
+    return world.parts.deployment.settings.staging_url
+
+
 def add_run(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, tags: dict[str, str]) -> None:
     """A run as the daemon would see it."""
     instance.add_run(
@@ -115,7 +120,7 @@ def test_a_sensor_waits_for_the_run_under_way(
     world.run("extract_job", instance)
     world.produce(1)
     assert evaluate(world, sensor, instance).run_requests
-    add_run(instance, status, {tag: "1"})
+    add_run(instance, status, {tag: staging(world)})
     assert "under way" in reason(evaluate(world, sensor, instance))
 
 
@@ -124,8 +129,21 @@ def test_a_run_that_ended_holds_nothing_up(
     world: PlatformWorld, instance: dg.DagsterInstance, status: dg.DagsterRunStatus
 ) -> None:
     world.produce(1)
-    add_run(instance, status, {EXTRACT_TAG: "1"})
+    add_run(instance, status, {EXTRACT_TAG: staging(world)})
     assert evaluate(world, "extraction_sensor", instance).run_requests
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.SUCCESS])
+def test_runs_of_another_deployment_hold_nothing_up(
+    world: PlatformWorld, instance: dg.DagsterInstance, status: dg.DagsterRunStatus
+) -> None:
+    """Two code locations of one Dagster instance. The other one extracts and loads more often."""
+    world.produce(1)
+    world.run("extract_job", instance)
+    world.produce(1)
+    add_run(instance, status, {EXTRACT_TAG: "gs://other/kbq", LOAD_TAG: "gs://other/kbq"})
+    for sensor in ("extraction_sensor", "done_file_sensor"):
+        assert evaluate(world, sensor, instance).run_requests
 
 
 def test_a_materialisation_started_by_hand_counts_as_under_way(
@@ -314,16 +332,17 @@ def test_without_done_files_a_poll_finds_what_is_committed(
 def test_loads_are_requested_no_more_often_than_the_setting_says(
     world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
-    add_run(instance, dg.DagsterRunStatus.SUCCESS, {LOAD_TAG: "1"})
+    own = {LOAD_TAG: staging(world)}
+    add_run(instance, dg.DagsterRunStatus.SUCCESS, own)
     world.produce(1)
     world.run("extract_job", instance)
     early = evaluate(world, "done_file_sensor", instance, "kept")
     assert "a load is due in 1" in reason(early)
     assert early.cursor == "kept"
-    [record] = instance.get_run_records(dg.RunsFilter(tags={LOAD_TAG: "1"}))
+    [record] = instance.get_run_records(dg.RunsFilter(tags=own))
     created = record.create_timestamp.timestamp()
-    assert sensors.seconds_to_next_load(instance, 120, created + 119) == pytest.approx(1)
-    assert sensors.seconds_to_next_load(instance, 120, created + 121) < 0
+    assert sensors.seconds_to_next_load(instance, own, 120, created + 119) == pytest.approx(1)
+    assert sensors.seconds_to_next_load(instance, own, 120, created + 121) < 0
 
 
 def test_a_job_that_a_dead_run_left_is_recorded_by_the_next(
@@ -417,7 +436,7 @@ def test_what_was_before_is_reported_although_the_next_load_is_not_due(
     with (
         dg.DagsterInstance.ephemeral() as other
     ):  # it knows none of these runs, but one load that has just begun
-        add_run(other, dg.DagsterRunStatus.SUCCESS, {LOAD_TAG: "1"})
+        add_run(other, dg.DagsterRunStatus.SUCCESS, {LOAD_TAG: staging(world)})
         world.produce(1)
         world.run("extract_job", instance)
         waits = evaluate(world, "done_file_sensor", other)

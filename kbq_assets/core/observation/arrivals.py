@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbq_assets.core.observation.check_names import BATCHES_APPLY
 from kbq_assets.core.observation.checks import CheckResult, failed
@@ -24,15 +24,16 @@ class PrefixArrivals:
     #: batches that wait for a person, or too long, as text, and the commands to continue
     problems: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    #: the batches that wait for a person, each with its state
+    causes: tuple[str, ...] = ()
 
     @property
     def result(self) -> CheckResult:
         stopped, waiting = self.failed + self.parked, self.waiting
         if self.problems:
-            found = self.problems, self.commands
-            return failed(
-                BATCHES_APPLY, self.prefix, *found, stopped_batches=stopped, waiting_batches=waiting
-            )
+            numbers = {"stopped_batches": stopped, "waiting_batches": waiting}
+            found = failed(BATCHES_APPLY, self.prefix, self.problems, self.commands, **numbers)
+            return replace(found, causes=self.causes)
         text = "no batch of files waits for a person"
         return CheckResult(BATCHES_APPLY, self.prefix, text, numbers={"waiting_batches": waiting})
 

@@ -48,6 +48,8 @@ class CheckResult:
     numbers: Mapping[str, float] = field(default_factory=dict)
     #: the topic's stopped partitions; -1 for the whole topic
     partitions: tuple[int, ...] = ()
+    #: the parts of a problem that a person decides one by one, each with its reason
+    causes: tuple[str, ...] = ()
 
     @property
     def severity(self) -> str:

@@ -15,9 +15,11 @@ import dagster as dg
 
 from kbq_assets.core.plurals import counted
 
-#: Tag of the run that did a backfill's extraction.
+#: Tag of the run that did the work of a backfill. Its value is the run's asset, because a backfill may select other
+#: assets too: topics of another code location, or batches of files of another table.
 WHOLE_TAG = "kbq/whole_backfill"
-_BACKFILL_TAG = "dagster/backfill"
+#: Dagster's own tag of a backfill's runs.
+BACKFILL_TAG = "dagster/backfill"
 
 Event = TypeVar("Event")
 
@@ -28,19 +30,19 @@ def whole_choice(
     work: Callable[[list[str]], Iterator[Event]],
 ) -> Iterator[Event]:
     """Do ``work`` for this run's partitions. In a backfill, do it for all its ``assets``, unless a run already has."""
-    backfill = context.run.tags.get(_BACKFILL_TAG, "")
+    backfill = context.run.tags.get(BACKFILL_TAG, "")
     if not backfill:
         yield from work(list(context.partition_keys))
         return
     # A user who re-executes a run wants the work repeated.
-    if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill)):
+    if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill, assets)):
         context.log.info(f"run {done_by} brought all partitions of this backfill up to date")
         _remove_queued(context, backfill, assets)
         return
     wanted = _wanted(context.instance, backfill, assets)
     try:
         yield from work(list(dict.fromkeys((*context.partition_keys, *wanted))))
-        context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: "1"})
+        context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: context.asset_key.to_user_string()})
     finally:
         # Remove the runs even after a failure: one run has reported the error, and the backfill shows what is missing.
         _remove_queued(context, backfill, assets)
@@ -56,16 +58,17 @@ def _wanted(instance: dg.DagsterInstance, backfill: str, assets: Collection[dg.A
     )
 
 
-def _done_by(instance: dg.DagsterInstance, backfill: str) -> str:
-    runs = instance.get_runs(dg.RunsFilter(tags={_BACKFILL_TAG: backfill, WHOLE_TAG: "1"}), limit=1)
-    return runs[0].run_id if runs else ""
+def _done_by(instance: dg.DagsterInstance, backfill: str, assets: Collection[dg.AssetKey]) -> str:
+    own = {key.to_user_string() for key in assets}
+    runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill}))
+    return next((run.run_id for run in runs if run.tags.get(WHOLE_TAG) in own), "")
 
 
 def _remove_queued(context: dg.AssetExecutionContext, backfill: str, assets: Collection[dg.AssetKey]) -> None:
     """Remove the queued runs. They wait for this run's slot in the pool, so they cannot start meanwhile."""
     instance = context.instance
     queued = instance.get_runs(
-        dg.RunsFilter(tags={_BACKFILL_TAG: backfill}, statuses=[dg.DagsterRunStatus.QUEUED])
+        dg.RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=[dg.DagsterRunStatus.QUEUED])
     )
     siblings = [run for run in queued if run.asset_selection and set(run.asset_selection) <= set(assets)]
     for run in siblings:

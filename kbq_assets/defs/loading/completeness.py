@@ -38,12 +38,13 @@ _ALL: Final = "*"
 def build_completeness_sensor(loader: Loader, observer: Observer, pages: Pages) -> dg.SensorDefinition:
     """The sensor that materializes `complete_hours`."""
     translator, loaded = pages.translator, pages.loaded
+    staging = loader.deployment.settings.staging_url
     partitions = translator.table_partitions
 
     @tick
     def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         idle = "no hour has become complete"
-        if not find_run(context.instance, LOAD_TAG, loaded):
+        if not find_run(context.instance, LOAD_TAG, staging, loaded):
             try:
                 loader.advance_hours()  # idle tables have no loads that would do this
             except TransientError as error:  # report the hours that are already known

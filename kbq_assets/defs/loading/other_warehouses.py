@@ -81,21 +81,24 @@ def _job(name: str, step: LoadStep) -> dg.JobDefinition:
         yield from step.run(context, lake_spark)
         yield dg.Output(None)
 
-    seconds = 2 * int(step.loader.deployment.settings.run.load_wait_seconds) + 1800
+    settings = step.loader.deployment.settings
+    seconds = 2 * int(settings.run.load_wait_seconds) + 1800
 
     def body() -> None:
         load()
 
     body.__name__ = f"load_{name}_job"
-    return bounded_job(f"Load every committed file that {name} lacks.", seconds, _tag(name))(body)
+    text = f"Load every committed file that {name} lacks."
+    return bounded_job(text, seconds, _tag(name), staging=settings.staging_url)(body)
 
 
 def _sensor(name: str, loader: Loader, job: dg.JobDefinition) -> dg.SensorDefinition:
-    cadence = int(loader.deployment.settings.run.load_seconds)
+    settings = loader.deployment.settings
+    cadence, staging = int(settings.run.load_seconds), settings.staging_url
 
     @tick
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        if busy := find_run(context.instance, _tag(name), ()):
+        if busy := find_run(context.instance, _tag(name), staging, ()):
             return skipped(context, f"a load is under way: {busy}")
         pending = loader.poll(context.cursor or "")
         if pending.complete and not pending.names:
@@ -103,7 +106,7 @@ def _sensor(name: str, loader: Loader, job: dg.JobDefinition) -> dg.SensorDefini
         # Each warehouse has its own back-off for retries of the same files.
         own = replace(pending, names=type(pending.names)(f"{name}/{each}" for each in pending.names))
         wanted = decide_load(context.instance, own)
-        wait = seconds_to_next_load(context.instance, cadence, time.time(), _tag(name))
+        wait = seconds_to_next_load(context.instance, {_tag(name): staging}, cadence, time.time())
         if wanted.request and wait > 0:
             return skipped(context, f"a load is due in {wait:.0f} s")
         return dg.SensorResult(

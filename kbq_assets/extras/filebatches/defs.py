@@ -20,7 +20,7 @@ from kbq_assets.core.filebatches.planning import BatchState
 from kbq_assets.core.filebatches.table_batches import SettledBatch
 from kbq_assets.core.observation.check_names import BATCHES_APPLY
 from kbq_assets.core.plurals import counted
-from kbq_assets.defs.extraction.backfills import whole_choice
+from kbq_assets.defs.extraction.backfills import BACKFILL_TAG, whole_choice
 from kbq_assets.defs.jobs import OpEvents, bounded_job
 from kbq_assets.defs.runs import StepContext, find_run, skipped, tick
 from kbq_assets.defs.sensors import POLL_SECONDS
@@ -55,12 +55,13 @@ def definitions_of(settings: Settings, translator: AssetTranslator, batches: Ope
     state."""
     prefixes = _known(batches)
     keys = [asset_key(translator, prefix) for prefix in prefixes]
-    job = _job(translator, batches, 2 * int(settings.run.load_wait_seconds) + 1800)
+    seconds, staging = 2 * int(settings.run.load_wait_seconds) + 1800, settings.staging_url
+    job = _job(translator, batches, seconds, staging)
     return dg.Definitions(
         assets=[_asset(translator, prefix, batches) for prefix in prefixes],
         asset_checks=[_check(translator, prefix, batches) for prefix in prefixes],
-        jobs=[job, _again_job(translator, batches, 2 * int(settings.run.load_wait_seconds) + 1800)],
-        sensors=[_sensor(job, keys, batches, min(POLL_SECONDS, int(settings.run.load_seconds)))],
+        jobs=[job, _again_job(translator, batches, seconds, staging)],
+        sensors=[_sensor(job, keys, batches, settings)],
     )
 
 
@@ -157,13 +158,13 @@ def _evaluation(translator: AssetTranslator, report: PrefixReport) -> dg.AssetCh
     )
 
 
-def _job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefinition:
+def _job(translator: AssetTranslator, batches: Open, seconds: int, staging: str) -> dg.JobDefinition:
     @dg.op(name="apply_file_batches", pool=_POOL, out=dg.Out(dg.Nothing))
     def apply_file_batches(context: dg.OpExecutionContext) -> OpEvents:
         yield from _applied(context, translator, batches().run())
         yield dg.Output(None)
 
-    @bounded_job("Apply every batch of files that is ready.", seconds, FILES_TAG)
+    @bounded_job("Apply every batch of files that is ready.", seconds, FILES_TAG, staging=staging)
     def files_job() -> None:
         apply_file_batches()
 
@@ -178,7 +179,7 @@ class ApplyAgain(dg.Config):
     reason: str = Field(description="The reason, for the table's list of decisions.")
 
 
-def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefinition:
+def _again_job(translator: AssetTranslator, batches: Open, seconds: int, staging: str) -> dg.JobDefinition:
     @dg.op(name="apply_file_batches_again", pool=_POOL, out=dg.Out(dg.Nothing))
     def apply_file_batches_again(context: dg.OpExecutionContext, config: ApplyAgain) -> OpEvents:
         own = batches()
@@ -187,7 +188,9 @@ def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.J
         yield from _applied(context, translator, own.run([prefix]))
         yield dg.Output(None)
 
-    @bounded_job("Apply settled batches of files again, from a given one on.", seconds, FILES_TAG)
+    text = "Apply settled batches of files again, from a given one on."
+
+    @bounded_job(text, seconds, FILES_TAG, staging=staging)
     def files_again_job() -> None:
         apply_file_batches_again()
 
@@ -197,9 +200,11 @@ def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.J
 def _decide(
     context: StepContext, own: FileBatches, prefix: str, reason: str, choose: Callable[[], dict[str, int]]
 ) -> None:
-    """Decide to apply batches again, only once for a run and its retries: Dagster retries a run whose worker died.
-    Raises Failure."""
-    by = f"Dagster run {context.run.tags.get(_FIRST_RUN_TAG, context.run.run_id)}"
+    """Decide to apply batches again, only once for a run and its retries, because Dagster retries a run whose worker
+    died, and only once for a backfill, because each of its runs chooses all its batches. Raises Failure."""
+    tags = context.run.tags
+    by = f"Dagster run {tags.get(_FIRST_RUN_TAG, context.run.run_id)}"
+    by = f"Dagster backfill {tags[BACKFILL_TAG]}" if BACKFILL_TAG in tags else by
     try:
         if any(entry.by == by for entry in own.decisions(prefix)):
             context.log.info(f"{by} has already decided this: applying the remaining batches")
@@ -248,11 +253,11 @@ def _metadata(table: PrefixReport, batch: SettledBatch) -> dict[str, int | str]:
 
 
 def _sensor(
-    job: dg.JobDefinition, assets: list[dg.AssetKey], batches: Open, seconds: int
+    job: dg.JobDefinition, assets: list[dg.AssetKey], batches: Open, settings: Settings
 ) -> dg.SensorDefinition:
     @tick
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        if busy := find_run(context.instance, FILES_TAG, assets):
+        if busy := find_run(context.instance, FILES_TAG, settings.staging_url, assets):
             return skipped(context, f"batches are being applied: {busy}")
         report = batches().status()
         now = [each for table in report.tables for each in table.batches]
@@ -270,6 +275,6 @@ def _sensor(
         description="Requests a run when a batch with a success object is ready.",
         evaluation_fn=evaluate,
         job=job,
-        minimum_interval_seconds=seconds,
+        minimum_interval_seconds=min(POLL_SECONDS, int(settings.run.load_seconds)),
         default_status=dg.DefaultSensorStatus.RUNNING,
     )

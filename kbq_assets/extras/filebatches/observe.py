@@ -94,4 +94,6 @@ def _of_prefix(report: PrefixReport, now_ms: int, patience: int) -> PrefixArriva
         problems=tuple(lines),
         commands=commands_of(report)
         or ((f"kbq files status {shlex.quote(report.prefix)}",) if lines else ()),
+        causes=tuple(f"{each.path} {each.state}" for each in stopped)
+        or tuple(each.path for each in waiting if each.by_person)[:1],
     )

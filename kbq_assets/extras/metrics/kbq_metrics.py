@@ -113,6 +113,10 @@ def _lag(measured: Measured) -> Iterator[Family]:
         "kbq_lag_seconds", f"Age of the oldest unread record on the broker, per {per}; a lower bound",
         ages, measured, worst=True,
     )  # fmt: skip
+    stopped = {stop.topic_partition for stop in measured.status.stops}
+    running = [n for tp, n in records.items() if stopped.isdisjoint((tp, TopicPartition(tp.topic, -1)))]
+    text = "Unread positions on the broker, except those of stopped partitions and topics"
+    yield single("kbq_extractable_records", GAUGE, text, sum(running))
 
 
 def _by_topic(
@@ -172,15 +176,12 @@ def _tables(measured: Measured) -> Iterator[Family]:
         ("kbq_loaded_rows_total", COUNTER, "Rows loaded", "loaded_rows"),
         ("kbq_backlog_rows", GAUGE, "Committed rows that are not loaded yet", "pending_rows"),
         ("kbq_backlog_files", GAUGE, "Committed files that are not loaded yet", "pending_files"),
-        (
-            "kbq_quarantined_files",
-            GAUGE,
-            "Files in quarantine, because the warehouse rejected them",
-            "quarantined_files",
-        ),
     ):
         values = {str(table.table): float(getattr(table, attribute)) for table in measured.status.tables}
         yield labelled(name, kind, text, "table", bounded(values))
+    text = "Committed rows that are not loaded yet, except those that wait for an operator"
+    rows = (t.pending_rows - t.blocked_rows for t in measured.status.tables if t.state != "parked")
+    yield single("kbq_loadable_rows", GAUGE, text, sum(rows))
     yield from _states(measured)
 
 
@@ -202,6 +203,13 @@ def _states(measured: Measured) -> Iterator[Family]:
         bounded({table: value.jobs.ended.last_ms / 1000 for table, value in found.items()}, max),
     )
     yield from _hours(found)
+    yield labelled(
+        "kbq_quarantined_files",
+        GAUGE,
+        "Files in quarantine that no operator has decided about, because the warehouse rejected them",
+        "table",
+        bounded({table: float(len(v.new_quarantined)) for table, v in found.items()}),
+    )
     yield labelled(
         "kbq_row_mismatches",
         GAUGE,

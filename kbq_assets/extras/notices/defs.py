@@ -39,13 +39,15 @@ _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
 
 
 def notice_definitions(
-    settings: NotifySettings, translator: AssetTranslator, ports: OpenPorts
+    settings: NotifySettings, translator: AssetTranslator, ports: OpenPorts, reported: dg.Definitions
 ) -> dg.Definitions:
-    """Both sensors. ``ports`` opens what a sensor needs when it first runs."""
+    """Both sensors. ``ports`` opens what a sensor needs when it first runs. Failed runs of ``reported`` are reported,
+    and none of a project's own jobs."""
     status = dg.DefaultSensorStatus.RUNNING if settings.notifiers else dg.DefaultSensorStatus.STOPPED
     run_failure_sensor = dg.run_failure_sensor(
         name="run_failure_sensor",
-        description="Reports failed runs that Dagster does not retry. If a job keeps failing, only the first run.",
+        description="Reports failed runs of KBQ's jobs and assets that Dagster does not retry. If a job keeps failing, "
+        "only the first run.",
         minimum_interval_seconds=settings.every_seconds,
         default_status=status,
     )
@@ -56,7 +58,25 @@ def notice_definitions(
         minimum_interval_seconds=settings.every_seconds,
         default_status=status,
     )
-    return dg.Definitions(sensors=[run_failure_sensor(_on_failure(settings.ui_url, ports)), notice_sensor])
+    on_failure = _on_failure(settings.ui_url, ports, runs_of(reported))
+    return dg.Definitions(sensors=[run_failure_sensor(on_failure), notice_sensor])
+
+
+def runs_of(definitions: dg.Definitions) -> Callable[[dg.DagsterRun], bool]:
+    """Whether a run is of one of the jobs, or selects one of the assets or their checks."""
+    jobs = {job.name for job in definitions.jobs or ()}
+    assets: set[dg.AssetKey] = set()
+    for each in definitions.assets or ():
+        if isinstance(each, dg.AssetsDefinition):
+            assets |= set(each.keys)
+        elif isinstance(each, dg.AssetSpec):
+            assets.add(each.key)
+
+    def is_of(run: dg.DagsterRun) -> bool:
+        checked = {check.asset_key for check in run.asset_check_selection or ()}
+        return run.job_name in jobs or not assets.isdisjoint({*(run.asset_selection or ()), *checked})
+
+    return is_of
 
 
 def _notice_sensor(
@@ -100,12 +120,17 @@ def _counts(instance: dg.DagsterInstance, translator: AssetTranslator) -> Observ
     )
 
 
-def _on_failure(ui_url: str, ports: OpenPorts) -> Callable[[dg.RunFailureSensorContext], dg.SkipReason]:
+def _on_failure(
+    ui_url: str, ports: OpenPorts, is_reported: Callable[[dg.DagsterRun], bool]
+) -> Callable[[dg.RunFailureSensorContext], dg.SkipReason]:
     #: Subjects that this process has reported. Another process may report one of them again.
     reported: set[str] = set()
 
     def evaluate(context: dg.RunFailureSensorContext) -> dg.SkipReason:
-        run, opened = context.dagster_run, ports()
+        run = context.dagster_run
+        if not is_reported(run):
+            return dg.SkipReason(f"run {run.run_id[:8]} is not of KBQ")
+        opened = ports()
         if run.tags.get(_WILL_RETRY_TAG) == "true":
             return dg.SkipReason(f"Dagster retries run {run.run_id[:8]}")
         if not opened.notifiers:

@@ -1,8 +1,8 @@
 """Conditions (problems and news), and the messages about them.
 
-A problem is reported once, again if it grows, and when it ends. News, such as a new table, is reported once. Each
-notifier has a ledger that is written after sending, so a message may arrive twice, but none is lost. Repetition,
-grouping and silencing are Alertmanager's task (docs/notices.md).
+A problem is reported once, again if it grows or has a new cause, and when it ends. News, such as a new table, is
+reported once. Each notifier has a ledger that is written after sending, so a message may arrive twice, but none is
+lost. Repetition, grouping and silencing are Alertmanager's task (docs/notices.md).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _TEXT: Final = 600
 class Condition:
     """A problem with one object, or news about it.
 
-    ``size``: its extent; if it grows, the condition is reported again. ``lasts``: whether its end is reported too.
-    ``mark`` distinguishes events of one subject.
+    ``size``: its extent; if it grows, the condition is reported again, and also if it gets one of its ``causes``.
+    ``lasts``: whether its end is reported too. ``mark`` distinguishes events of one subject.
     """
 
     kind: str
@@ -50,6 +50,7 @@ class Condition:
     lasts: bool = True
     mark: str = ""
     phase: str = NEW
+    causes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -124,6 +125,17 @@ class Reported(Stored):
     subject: str
     size: int = 0
     lasts: bool = True
+    #: those last seen; None if an earlier version reported the condition
+    causes: tuple[str, ...] | None = None
+
+    def is_outgrown_by(self, now: Condition) -> bool:
+        """Whether the condition must be reported again."""
+        return now.size > self.size or not (self.causes is None or set(now.causes) <= set(self.causes))
+
+    def followed_by(self, now: Condition) -> Reported:
+        """The same, as it is now. If no cause can be seen, for example in an unreadable state, the last ones stay."""
+        causes = now.causes or self.causes or ()
+        return dataclasses.replace(self, size=now.size, lasts=now.lasts, causes=causes)
 
 
 @dataclass(frozen=True)
@@ -141,11 +153,8 @@ class Ledger(Stored):
         """
         conditions, known = {condition.key: condition for condition in found}, self.reported
         gone = {k: r for k, r in known.items() if k not in conditions and not {ALL, k, r.kind} & unseen}
-        items = [c for k, c in conditions.items() if k not in known or c.size > known[k].size]
+        items = [c for k, c in conditions.items() if k not in known or known[k].is_outgrown_by(c)]
         items += [Condition(r.kind, r.subject, "", INFO, phase=RESOLVED) for r in gone.values() if r.lasts]
         kept = {k: r for k, r in known.items() if k not in gone}
-        seen = {
-            k: dataclasses.replace(known.get(k, Reported(c.kind, c.subject)), size=c.size, lasts=c.lasts)
-            for k, c in conditions.items()
-        }
+        seen = {k: known.get(k, Reported(c.kind, c.subject)).followed_by(c) for k, c in conditions.items()}
         return tuple(items), dataclasses.replace(self, reported={**kept, **seen})

@@ -66,8 +66,8 @@ def teams_of(
     return {topic: frozenset({team}) for topic, team in owners.items()} | tables
 
 
-#: The size of a stop of a whole topic: more than any number of stopped partitions.
-_WHOLE_TOPIC: Final = 2**31
+#: A problem with more causes is reported again only if their number grows, because each cause is stored.
+_MOST_CAUSES: Final = 1000
 #: A variant whose state temporarily cannot be read must not be news later.
 _KEPT: Final = frozenset({model.CONTRADICTION})
 
@@ -121,11 +121,17 @@ def observe(world: Observed, now_ms: int) -> Observation:
 def _of_check(result: CheckResult) -> Condition:
     # The number of stopped partitions or batches is a size. A lag is not, because it changes at every poll.
     size = int(result.numbers.get("partitions", result.numbers.get("stopped_batches", 0)))
-    size = _WHOLE_TOPIC if -1 in result.partitions else size
+    causes = result.causes if len(result.causes) <= _MOST_CAUSES else ()
     blocked = "; its files are not loaded until this passes" if result.blocks else ""
     commands = tuple(filter(None, result.commands))
     return Condition(
-        result.check, result.subject, result.message + blocked, result.severity, commands, size=size
+        result.check,
+        result.subject,
+        result.message + blocked,
+        result.severity,
+        commands,
+        size=size,
+        causes=causes,
     )
 
 

@@ -158,7 +158,9 @@ def _runs(check: str, topic: str, stops: list[PartitionStop]) -> CheckResult:
     findings = [f"{_place(stop)}: {stop.reason}: {stop.text}{_retry(stop)}" for stop in stops]
     commands = dict.fromkeys(command for stop in stops for command in stop.commands)
     found = checks.failed(check, topic, findings, commands, partitions=len(stops))
-    return replace(found, partitions=tuple(stop.topic_partition.partition for stop in stops))
+    places = tuple(stop.topic_partition.partition for stop in stops)
+    causes = tuple(f"{stop.topic_partition.partition} {stop.reason}" for stop in stops)
+    return replace(found, partitions=places, causes=causes)
 
 
 def _place(stop: PartitionStop) -> str:

@@ -265,7 +265,7 @@ def _loads(
     parked = found.value.parked
     why = f"it is parked: {parked.reason}: {parked.error}"
     commands = park_commands(table, parked.reason, transitions.failed_batch(found.value))
-    return checks.failed(TABLES_LOAD, str(table), (why,), commands)
+    return replace(checks.failed(TABLES_LOAD, str(table), (why,), commands), causes=(parked.reason,))
 
 
 def _refused_topics(view: LoadView, known: TableState | None) -> list[str]:

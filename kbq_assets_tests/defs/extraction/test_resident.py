@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from kbq_assets.defs.jobs import EXTRACT_TAG
 from kbq_assets.ports.engine import OnDemandEngine
 from kbq_assets_tests.defs.test_sensors import origin
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
@@ -72,13 +73,23 @@ def test_a_stop_that_comes_later_is_reported_once(
     assert (result.success, summaries(instance)) == (True, 2)
 
 
+@pytest.mark.parametrize(
+    ("assets", "tags"),
+    [({dg.AssetKey(["staged", TOPIC])}, {}), (set(), {EXTRACT_TAG: "gs://other/kbq"})],
+    ids=["by hand", "of another deployment"],
+)
 def test_a_run_leaves_its_slot_to_one_that_waits_for_it(
-    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    world: PlatformWorld,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    assets: set[dg.AssetKey],
+    tags: dict[str, str],
 ) -> None:
     waiting = dg.DagsterRun(
         job_name="__ASSET_JOB",
-        asset_selection=frozenset({dg.AssetKey(["staged", TOPIC])}),
+        asset_selection=frozenset(assets),
         status=dg.DagsterRunStatus.QUEUED,
+        tags=tags,
         remote_job_origin=origin("__ASSET_JOB"),
     )
     at_cycles(world, monkeypatch, lambda: instance.add_run(waiting))

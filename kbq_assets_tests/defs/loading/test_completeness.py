@@ -253,7 +253,6 @@ def test_hours_of_idle_tables_become_complete_without_a_load(
     loaded.clock.seconds += 3600
     loaded.store.time_ms += 3_600_000
     loaded.run("extract_job", instance)
-    instance.add_run(
-        dg.DagsterRun(job_name="load_job", status=dg.DagsterRunStatus.STARTED, tags={"kbq/load": "1"})
-    )
+    tags = {"kbq/load": loaded.parts.deployment.settings.staging_url}
+    instance.add_run(dg.DagsterRun(job_name="load_job", status=dg.DagsterRunStatus.STARTED, tags=tags))
     assert evaluate(loaded, "completeness_sensor", instance, before.cursor).asset_events == [event]

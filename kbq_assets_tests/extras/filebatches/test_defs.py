@@ -175,14 +175,18 @@ def with_partitions(settings: Settings, world: FilesWorld, instance: dg.DagsterI
 
 
 def materialized(
-    found: dg.Definitions, instance: dg.DagsterInstance, *keys: str, **tags: str
+    found: dg.Definitions,
+    instance: dg.DagsterInstance,
+    *keys: str,
+    table: str = "orders",
+    **tags: str,
 ) -> dg.ExecuteInProcessResult:
     """A run of a range of partitions, as the UI and backfills make it."""
     ends = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
     return dg.materialize(
-        [found.resolve_assets_def(KEY)],
+        [found.resolve_assets_def(dg.AssetKey(["files", "shop", table]))],
         instance=instance,
-        run_config={"ops": {"files__shop__orders__again": {"config": {"reason": "new rates"}}}},
+        run_config={"ops": {f"files__shop__{table}__again": {"config": {"reason": "new rates"}}}},
         tags={**ends, **tags},
         raise_on_error=False,
     )
@@ -220,6 +224,44 @@ def test_a_backfill_from_a_batch_on_is_one_runs_work(
     second = materialized(found, instance, "incremental/2", **{"dagster/backfill": "b"})
     assert (second.success, partitions_of(second)) == (True, [])
     assert world.loaded[4:] == [f"shop/orders/{key}" for key in keys]
+
+
+@pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`:DeprecationWarning")
+@pytest.mark.parametrize("swap", [4, 7], ids=["a batch in flight", "all applied"])
+def test_after_a_backfills_run_failed_its_other_runs_apply_only_what_is_left(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance, swap: int
+) -> None:
+    with_partitions(settings, world, instance)
+    found = definitions(settings, world, "worker")
+    keys = [f"incremental/{number}" for number in (2, 3, 4)]
+    request(instance, found, "b", KEY, keys=keys)
+    world.store.faults = Script("swap", file_state_path("shop/orders"), Outcome.CRASH_AFTER, swap)
+    assert not materialized(found, instance, "incremental/3", **{"dagster/backfill": "b"}).success
+    world.store.faults = lambda call: Outcome.OK
+    assert materialized(found, instance, "incremental/2", **{"dagster/backfill": "b"}).success
+    assert world.loaded[4:] == [f"shop/orders/{key}" for key in keys]
+    [decision] = world.batches().decisions("shop/orders")
+    assert decision.by == "Dagster backfill b"
+    # Another backfill is another decision.
+    request(instance, found, "c", KEY, keys=keys)
+    assert materialized(found, instance, *keys[::2], **{"dagster/backfill": "c"}).success
+    assert world.loaded[7:] == [f"shop/orders/{key}" for key in keys]
+
+
+@pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`:DeprecationWarning")
+def test_a_backfill_of_two_tables_applies_the_batches_of_both(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance
+) -> None:
+    world.batch("shop/customers/1")
+    world.run()
+    found, customers = definitions(settings, world), dg.AssetKey(["files", "shop", "customers"])
+    instance.add_dynamic_partitions("files/shop/orders", ["historical/1"])
+    instance.add_dynamic_partitions("files/shop/customers", ["1"])
+    request(instance, found, "b", KEY, customers)
+    before = len(world.loaded)
+    assert materialized(found, instance, "historical/1", **{"dagster/backfill": "b"}).success
+    assert materialized(found, instance, "1", table="customers", **{"dagster/backfill": "b"}).success
+    assert world.loaded[before:] == ["shop/orders/historical/1", "shop/customers/1"]
 
 
 @pytest.mark.parametrize("is_job", [True, False])

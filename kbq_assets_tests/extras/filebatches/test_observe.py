@@ -168,6 +168,15 @@ def test_a_source_that_is_away_is_unknown_and_a_damaged_state_is_a_problem_of_it
 # A whole platform -----------------------------------------------------------------------------------------------------
 
 
+def fail(world: FakePlatform, name: str) -> None:
+    """A batch's job that fails."""
+    states, path = FileStates(world.store, world.settings.warehouse_area), f"{PREFIX}/{name}"
+    states.register(PREFIX, "u1")
+    running = BatchInFlight(path, 1, f"j{name}", "p", "US", FileTarget("shop", "orders"), (), ordered=True)
+    states.change(PREFIX, lambda now: table_batches.enter(now, running, 0))
+    states.change(PREFIX, lambda now: table_batches.fail(now, running, "bad row", 1))
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> FakePlatform:
     """A platform with a batch of files that failed, and one behind it."""
@@ -177,17 +186,13 @@ def world(tmp_path: Path) -> FakePlatform:
         folder = arrivals / "shop" / "orders" / name
         folder.mkdir(parents=True)
         (folder / "_SUCCESS").touch()
-    states = FileStates(world.store, world.settings.warehouse_area)
-    states.register(PREFIX, "u1")
-    running = BatchInFlight(f"{PREFIX}/1", 1, "j1", "p", "US", FileTarget("shop", "orders"), (), ordered=True)
-    states.change(PREFIX, lambda now: table_batches.enter(now, running, 0))
-    states.change(PREFIX, lambda now: table_batches.fail(now, running, "bad row", 1))
+    fail(world, "1")
     return world
 
 
-def settle(run: Shell) -> None:
-    """A person applies both batches by hand."""
-    for name in ("1", "2"):
+def settle(run: Shell, *names: str) -> None:
+    """A person applies batches by hand."""
+    for name in names or ("1", "2"):
         run.done("files", "skip", PREFIX, "--batch", f"{PREFIX}/{name}", "--reason", "by hand", "--yes")
 
 
@@ -247,7 +252,11 @@ def test_a_notice_is_sent_once_again_if_there_are_more_and_when_it_has_ended(wor
     broken.write_text("{")
     assert titles() == [f"error: {named}"]
     broken.unlink()
-    settle(Shell(world))
+    assert titles() == []
+    settle(Shell(world), "1")
+    fail(world, "2")
+    assert titles() == [f"error: {named}"], "the next batch"
+    settle(Shell(world), "2")
     assert [titles(), titles()] == [[f"resolved: {named}"], []]
 
 

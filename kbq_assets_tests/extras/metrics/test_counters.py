@@ -8,7 +8,7 @@ import pytest
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import Parts
-from kbq_assets.pipelines.operate.commands import propose_reset
+from kbq_assets.pipelines.operate.commands import propose_reset, propose_resume_table
 from kbq_assets_tests.extras.metrics.scrape import Scrape, polled
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, POISON, FakePlatform
@@ -128,6 +128,8 @@ def test_a_bad_file_is_one_failed_job_and_leaves_the_staging_area(world: FakePla
     assert found["bqwriter_failed_bqjobs"][ONE] == 1
     assert found["bqwriter_stagingfilesdeleted"][ONE] == 1
     assert found["kbq_quarantined_files"] == {("shop.orders",): 1}
+    propose_resume_table(world.store, TableReference("shop", "orders")).apply()
+    assert at_rest(world)["kbq_quarantined_files"] == {("shop.orders",): 0}
 
 
 def test_deleted_files_are_those_that_were_loaded_and_done_files_that_a_higher_one_replaces(

@@ -19,7 +19,7 @@ from kbq_assets.pipelines.operate.commands import propose_park_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.extras.metrics.scrape import polled
 from kbq_assets_tests.fakes.faults import Call, Outcome
-from kbq_assets_tests.fakes.platform import GOOD, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import GOOD, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 
 TP = TopicPartition(TOPIC, 0)
 ORDERS = TableReference("shop", "orders")
@@ -135,6 +135,27 @@ def test_what_a_parked_table_keeps_waiting_grows_old(world: FakePlatform) -> Non
     found = polled(world.parts)
     assert found["kbq_backlog_rows"] == {(str(ORDERS),): 7}
     assert found["kbq_oldest_window_age_seconds"][(str(ORDERS),)] == pytest.approx(7_200, abs=1)
+
+
+def test_what_waits_for_a_person_needs_no_run(world: FakePlatform) -> None:
+    world.produce()
+    world.parts.extractor.extract()
+    world.parts.loader.load()
+    world.produce(3)
+    world.produce(2, partition=1)
+    found = polled(world.parts)
+    assert (found["kbq_extractable_records"][ONE], found["kbq_loadable_rows"][ONE]) == (5, 0)
+    world.parts.extractor.extract()
+    assert polled(world.parts)["kbq_loadable_rows"][ONE] == 5
+    world.produce(1, value=UNKNOWN_SCHEMA)
+    world.parts.extractor.extract()
+    world.produce(2)
+    propose_park_table(world.store, ORDERS).apply()
+    found = polled(world.parts)
+    assert (found["kbq_extractable_records"][ONE], found["kbq_loadable_rows"][ONE]) == (0, 0)
+    assert (found["kbq_lag_records"][TOPIC,], found["kbq_backlog_rows"]["shop.orders",]) == (3, 5)
+    world.produce(4, partition=1)
+    assert polled(world.parts)["kbq_extractable_records"][ONE] == 4
 
 
 def test_a_table_whose_backlog_cannot_be_read_has_no_age_and_hides_no_other(world: FakePlatform) -> None:

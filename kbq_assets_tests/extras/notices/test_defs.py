@@ -13,7 +13,7 @@ from kbq_assets.core.observation.check_names import COUNTS_AGREE
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.extraction.engine import ENGINE
-from kbq_assets.extras.notices.defs import NOBODY, failed_run
+from kbq_assets.extras.notices.defs import NOBODY, failed_run, runs_of
 from kbq_assets.worker.task import UnitTask
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 from kbq_assets_tests.fakes.notifier import FakeNotifier
@@ -185,6 +185,38 @@ def test_a_backfill_is_reported_once(world: NotifiedWorld, instance: dg.DagsterI
     world.fail(instance, **{"dagster/backfill": "abcd"})
     world.fail(instance, **{"dagster/backfill": "abcd"})
     assert world.notifier.titles == ["error: failed_run: backfill abcd"]
+
+
+def test_a_failed_run_of_the_projects_own_job_is_not_reported(
+    world: NotifiedWorld, instance: dg.DagsterInstance
+) -> None:
+    @dg.op
+    def fail() -> None:
+        raise RuntimeError("not KBQ's")
+
+    @dg.job
+    def report_job() -> None:
+        fail()
+
+    result = report_job.execute_in_process(instance=instance, raise_on_error=False)
+    assert "not of KBQ" in world.react(instance, result)
+    assert world.notifier.titles == []
+
+
+def test_runs_of_kbqs_jobs_assets_and_checks_are_reported(world: NotifiedWorld) -> None:
+    table, other = dg.AssetKey(TABLE.split(".")), dg.AssetKey("report")
+
+    def run(job: str, *assets: dg.AssetKey, check: dg.AssetKey | None = None) -> dg.DagsterRun:
+        checks = frozenset({dg.AssetCheckKey(check, "a_check")}) if check else None
+        return dg.DagsterRun(job_name=job, asset_selection=frozenset(assets), asset_check_selection=checks)
+
+    is_reported = runs_of(world.definitions)
+    assert all(
+        map(is_reported, (run("load_job"), run("__ASSET_JOB", table, other), run("__ASSET_JOB", check=table)))
+    )
+    assert not any(
+        map(is_reported, (run("report_job"), run("__ASSET_JOB", other), run("__ASSET_JOB", check=other)))
+    )
 
 
 def test_a_materialization_is_named_by_its_assets() -> None:

@@ -57,6 +57,15 @@ def test_growth_is_reported_and_shrinking_is_not(sizes: list[int]) -> None:
         before = size
 
 
+def test_a_new_cause_is_reported_and_one_that_ended_or_cannot_be_seen_is_not() -> None:
+    reported = []
+    _, ledger = Ledger().plan([dataclasses.replace(PARKED, causes=("a",))])
+    for causes in ("b", "ab", "a", "", "a", "ac"):
+        items, ledger = ledger.plan([dataclasses.replace(PARKED, causes=tuple(causes))])
+        reported += [causes] if items else []
+    assert reported == ["b", "ab", "ac"]
+
+
 def test_unobserved_conditions_stay() -> None:
     _, ledger = Ledger().plan([PARKED])
     for unseen in (PARKED.kind, PARKED.key, ALL):
@@ -66,7 +75,9 @@ def test_unobserved_conditions_stay() -> None:
 
 def test_a_ledger_of_an_earlier_version_is_read_and_repeats_nothing() -> None:
     ledger = codec.loads(Ledger, FORMER, "notices/x.json")
-    assert ledger.plan([PARKED])[0] == ()
+    caused, after = ledger.plan([dataclasses.replace(PARKED, causes=("a",))])
+    assert (ledger.plan([PARKED])[0], caused) == ((), ())
+    assert after.plan([dataclasses.replace(PARKED, causes=("b",))])[0]
     assert titles(ledger.plan([])[0]) == ["resolved: no_table_is_parked: shop.orders"]
 
 

@@ -158,6 +158,40 @@ def test_another_partition_that_stops_is_reported_too(world: NotifiedWorld) -> N
     assert world.reported() == []
 
 
+def test_a_stop_that_moves_to_another_partition_is_reported_again(world: NotifiedWorld) -> None:
+    world.stop()
+    assert world.reported() == [STOPPED]
+    operate.propose_resume(world.store, TOPIC, as_errors=True).apply()
+    world.stop(partition=1)
+    world.poll()
+    [message] = world.notifier.taken
+    assert f"next: kbq resume --topic {TOPIC} --partition 1" in message.text
+    assert (world.notifier.titles, world.reported()) == ([STOPPED], [])
+
+
+def test_a_stop_whose_reason_changes_is_reported_again(world: NotifiedWorld) -> None:
+    world.kafka.delete_topic(TOPIC)
+    assert world.reported() == [STOPPED]
+    world.kafka.create_topic(TOPIC)
+    world.poll()
+    [message] = world.notifier.taken
+    assert "recreated" in message.text
+    assert (world.notifier.titles, world.reported()) == ([STOPPED], [])
+
+
+def test_a_table_that_is_parked_for_another_reason_is_reported_again(world: NotifiedWorld) -> None:
+    table, parked = TableReference("shop", "orders"), "error: no_table_is_parked: shop.orders"
+    operate.propose_park_table(world.store, table).apply()
+    assert world.reported() == [parked]
+    operate.propose_resume_table(world.store, table).apply()
+    del world.warehouse.stored[table]
+    world.produce()
+    world.parts.extractor.extract()
+    world.parts.loader.load()
+    assert world.reported() == [parked]
+    assert world.reported() == []
+
+
 def test_a_gap_in_the_log_is_a_stop(world: NotifiedWorld) -> None:
     world.produce(3)
     world.kafka.delete_before(TopicPartition(TOPIC, 0), 3)
