@@ -1,5 +1,5 @@
-"""Checks compressed CSV and JSON files. DuckDB goes by their names, so it would take compressed content for text, and it
-compares no checksum of gzip. It reports damage like an error of the disk, which might pass."""
+"""Checks compressed CSV and JSON files. DuckDB goes by a file's name, so it would take compressed content for text. It
+compares no checksum of gzip, and reports damage like an error of the disk, which might pass."""
 
 from __future__ import annotations
 
