@@ -24,7 +24,7 @@ from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import TRANSIENT
-from kbq_assets_tests.pipelines.bench import A, B, TOPIC, Bench, value
+from kbq_assets_tests.pipelines.bench import TOPIC, A, B, Bench, value
 from kbq_assets_tests.sizes import thinned
 
 HOURS_7 = 7 * 3_600_000
