@@ -13,6 +13,7 @@ import pytest
 
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TopicPartition, table_state_path
 from kbq_assets.core.protocol.waits import ParkReason
@@ -269,6 +270,32 @@ def test_a_table_that_is_dropped_under_its_job_is_gone() -> None:
     propose_adoption(bench.store, bench.warehouse, A).apply()
     _converge(bench)
     assert bench.offsets(A) == [2]
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_table_that_is_created_anew_under_its_job_in_flight_is_gone_too(crash: Outcome) -> None:
+    """With the job's rows, the new table would hide that earlier ones are gone."""
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    bench.produce(1)
+    bench.extract()
+    bench.faults = Script("insert_job", outcome=crash)
+    with contextlib.suppress(Crash):
+        bench.load()
+    columns = bench.warehouse.stored.pop(A).columns
+    bench.warehouse.create_table(A, columns, TableOptions())
+    _converge(bench)
+    bench.produce(1)
+    bench.extract()
+    _converge(bench)
+    parked = _table(bench).parked
+    assert parked is not None
+    assert parked.reason == ParkReason.TABLE_GONE
+    propose_adoption(bench.store, bench.warehouse, A).apply()
+    _converge(bench)
+    assert bench.offsets(A)[-1:] == [2] and bench.warehouse.duplicates() == {}
 
 
 def test_a_window_with_more_dates_than_a_job_may_change_is_loaded_in_parts() -> None:
