@@ -15,7 +15,8 @@ from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.core.protocol.names import StagedFileName, TopicPartition, table_state_path
+from kbq_assets.core.protocol.names import StagedFileName, table_state_path
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.operate.adopt import propose as propose_adoption
