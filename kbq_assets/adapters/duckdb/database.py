@@ -12,6 +12,7 @@ other with their own lock, which they take before DuckDB opens the file (ADR 9).
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -45,6 +46,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 _MOST_SECONDS_OPEN, _SECONDS_CLOSED = 1.0, 0.05
 _SECONDS_BETWEEN_NOTES: Final = 10.0
 _HOLDER = re.compile(r"\(PID (\d+)\)")
+#: Errors that do not pass on their own.
+_FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_PERMISSION: Final = "give this user read and write permission on the file and its folder"
 
 _in_process: dict[Path, threading.RLock] = {}
 _in_process_guard = threading.Lock()
@@ -164,7 +168,7 @@ class DuckDbDatabase:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _cannot_open(self.path, str(error)) from error
+            raise _cannot_open(self.path, error) from error
         try:
             while not try_lock(descriptor, shared=read_only):
                 wait.on(holder_of(descriptor))
@@ -242,6 +246,8 @@ def storage_errors() -> Iterator[None]:
             raise CorruptState(
                 f"the local warehouse is damaged: {error}", next_step="restore the file from a backup"
             ) from error
+        if _is_forbidden(error):
+            raise ConfigurationError(f"the local warehouse failed: {error}", next_step=_PERMISSION) from error
         raise Unavailable(
             f"the local warehouse failed: {error}",
             next_step="check disk space and permissions, then run again",
@@ -279,7 +285,7 @@ def _open_error(path: Path, error: duckdb.Error) -> KbqError:
         return CorruptState(
             f"the warehouse {path} cannot be read: {text}", next_step="restore it from a backup"
         )
-    return _cannot_open(path, text)
+    return _cannot_open(path, error)
 
 
 def _is_damage(error: BaseException) -> bool:
@@ -290,7 +296,15 @@ def _is_damage(error: BaseException) -> bool:
     )
 
 
-def _cannot_open(path: Path, why: str) -> Unavailable:
-    return Unavailable(
-        f"the warehouse {path} cannot be opened: {why}", next_step="fix the cause and try again"
-    )
+def _is_forbidden(error: BaseException) -> bool:
+    """Whether this user may not read or write the file. DuckDB's errors have only the system's text."""
+    if isinstance(error, duckdb.IOException):
+        return any(str(error).endswith(os.strerror(number)) for number in _FORBIDDEN)
+    return isinstance(error, OSError) and error.errno in _FORBIDDEN
+
+
+def _cannot_open(path: Path, error: Exception) -> KbqError:
+    message = f"the warehouse {path} cannot be opened: {error}"
+    if _is_forbidden(error):
+        return ConfigurationError(message, next_step=_PERMISSION)
+    return Unavailable(message, next_step="fix the cause and try again")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def with_every_name(source: LocalObjectStore | GcsObjectStore) -> ObjectStore:
-    """A source whose listings have every object. Stores leave out names that they do not accept, but a batch must not
-    be applied without one of its files."""
-    source.is_listed = lambda path: True
+    """A source whose listings have every object. Stores leave out names that they do not accept, and links that lead to
+    no file, but a batch must not be applied without one of its files."""
+    source.lists_every = True
     return source
 
 

@@ -12,7 +12,7 @@ from urllib.request import url2pathname
 
 from kbq_assets.core.errors import NotFound
 from kbq_assets.ports.object_store import ObjectStore
-from kbq_assets.wire.arrow.errors import DamagedSource, MissingSource
+from kbq_assets.wire.arrow.errors import BadFile, DamagedSource, MissingSource
 
 
 class LocalFiles:
@@ -50,6 +50,8 @@ class LocalFiles:
     def _local(self, uri: str) -> Path:
         parts = urlsplit(uri)
         found = Path(url2pathname(parts.path)) if parts.scheme == "file" else self._copy(uri)
+        if found.is_symlink() and not found.is_file():
+            raise BadFile(f"{uri} is a link to a folder or to nothing, but KBQ follows only links to files")
         try:
             size = found.stat().st_size
         except FileNotFoundError as error:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import orc
 
 from kbq_assets.adapters.duckdb.types import duckdb_type, literal, quoted
+from kbq_assets.adapters.filebatches.compressed import check_compressed
 from kbq_assets.adapters.filebatches.local_files import LocalFiles
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.filebatches.hive import hive_types, hive_values
@@ -37,6 +38,8 @@ KEYS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "NEWLINE_DELIMITED_JSON": frozenset({"encoding"}),
 }  # fmt: skip
+#: Formats whose files may be compressed as a whole.
+_TEXT: Final = frozenset({"CSV", "NEWLINE_DELIMITED_JSON"})
 #: Characters with a meaning in DuckDB's patterns. In brackets, they stand for themselves.
 _WILD: Final = re.compile(r"[*?\[]")
 _ENCODINGS: Final = {"UTF-8": "utf-8", "UTF8": "utf-8", "ISO-8859-1": "latin-1"}
@@ -153,6 +156,9 @@ def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFile
             for name, value in values
         }
         paths = [files.path(uri) for uri in own]
+        if form in _TEXT:
+            for uri, path in zip(own, paths, strict=True):
+                check_compressed(uri, path)
         yield HiveGroup(form, job.config, own, paths, constants, types, connection)
 
 

@@ -41,7 +41,7 @@ class BucketFolder:
         start_after: str,
         fields: str,
         parse: Callable[[str, Mapping[str, str]], T],
-        is_listed: Callable[[str], bool] = is_path,
+        every: bool = False,
     ) -> Iterator[T]:
         """The objects with a path prefix, in path order, beginning after ``start_after``. ``parse`` makes an entry of a
         path and the object's metadata."""
@@ -53,7 +53,7 @@ class BucketFolder:
             for item in listed(page.get("items", [])):
                 path = text(item["name"]).removeprefix(self.prefix)
                 # The listing includes the start itself. The console represents a folder by a name that ends with '/'.
-                if path > start_after and not path.endswith("/") and is_listed(path):
+                if path > start_after and not path.endswith("/") and (every or is_path(path)):
                     entries.append(parse(path, item))
             if following and following == token:
                 raise ValueError("the page names itself as the next one")

@@ -28,7 +28,6 @@ from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.adapters.gcs.listing import BucketFolder
 from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, chunk_size
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
-from kbq_assets.adapters.object_paths import is_path
 from kbq_assets.core.config.locations import parse_bucket
 from kbq_assets.core.errors import (
     KbqError,
@@ -97,8 +96,8 @@ class GcsObjectStore:
         self._class = {"storageClass": storage_class} if storage_class else {}
         self._encryption = {"kmsKeyName": kms_key} if kms_key else {}
         self._writers: WeakSet[UploadWriter] = WeakSet()
-        #: which names `list` has
-        self.is_listed: Callable[[str], bool] = is_path
+        #: whether `list` has every name
+        self.lists_every = False
 
     # Reading
 
@@ -120,7 +119,7 @@ class GcsObjectStore:
         )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        return self._folder.items(self._calls, prefix, start_after, _LISTED, _entry, self.is_listed)
+        return self._folder.items(self._calls, prefix, start_after, _LISTED, _entry, self.lists_every)
 
     def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
         return self._folder.items(self._calls, prefix, start_after, _NAMES, lambda path, _: path)

@@ -21,7 +21,7 @@ from kbq_assets.adapters.local_store.folders import Folders
 from kbq_assets.adapters.local_store.listing import list_objects, list_paths
 from kbq_assets.adapters.local_store.locks import PathLocks
 from kbq_assets.adapters.local_store.temporary import Temporary, sweep
-from kbq_assets.adapters.object_paths import check_path, is_path
+from kbq_assets.adapters.object_paths import check_path
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, PreconditionFailed, Unavailable
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import ChecksumReader, crc32c_text
@@ -62,8 +62,8 @@ class LocalObjectStore:
         self._uri = self._root.as_uri()
         self._folders = Folders(str(self._root), durable)
         self._lock_seconds = lock_seconds
-        #: which names `list` has
-        self.is_listed: Callable[[str], bool] = is_path
+        #: whether `list` has every name, and links that lead to no file
+        self.lists_every = False
         with writing("open", str(root)):
             check_place(self._root)
 
@@ -94,7 +94,7 @@ class LocalObjectStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         with writing("list", prefix):
             _check_folder(prefix)
-            yield from list_objects(self._prefix, prefix, start_after, self.is_listed)
+            yield from list_objects(self._prefix, prefix, start_after, self.lists_every)
 
     def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
         with writing("list", prefix):

@@ -165,6 +165,8 @@ def _nearest_sql(found: _Found) -> ListedObject | None:
 
 
 def _refuse_others(level: str, objects: Mapping[str, ListedObject]) -> None:
+    if (other := objects.get(CONFIG)) is not None and other.folder == level:
+        raise ConfigurationError(f"{other.path} is a file or a link", next_step="make it a folder")
     for name in sorted(fnmatch.filter(objects, "*.json")):
         if name not in (LOAD_JSON, EXTERNAL_JSON):
             where = " (the schema is a key of load.json)" if name == "schema.json" else ""

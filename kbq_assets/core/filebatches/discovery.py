@@ -73,6 +73,8 @@ def find_batches(objects: Iterable[ListedObject], success: str, signs: Collectio
                 configs.setdefault(each.folder.rpartition(CONFIG)[0].rstrip("/"), {})[name] = each
         elif BACKLOG_FOLDER in folders:
             found[each.path] = each.generation
+        elif name == CONFIG and each.size:  # no folder: its batches must not load without their configuration
+            configs.setdefault(each.folder, {})[CONFIG] = each
         elif name == success:
             batches[each.folder] = FoundBatch(each.folder, each.generation, each.updated_ms)
         elif name in signs and (each.size or name != LOCK):  # ignore an empty lock, as Google's tool does

@@ -183,7 +183,19 @@ def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits
     oldest = min(queues.values(), key=lambda windows: windows[0][0].oldest_ms)[0][0]
     schema = SchemaKey(oldest.name.schema_id, oldest.fingerprint)
     windows = merged(queues, lambda window: window[0].fingerprint == schema.fingerprint)
-    return LoadBatch(table, schema, fitting(windows, limits, limits.bytes))
+    chosen = fitting(windows, limits, limits.bytes)
+    return LoadBatch(table, schema, _within_dates(chosen, limits.time_partitions))
+
+
+def _within_dates(files: tuple[StagedFile, ...], most: int) -> tuple[StagedFile, ...]:
+    """The files; or the first files of a window that has too many dates for one job. Each of its files loads alone, so
+    the search for bad files would find none. Files of hours have a mark in common (O8), so they stay together."""
+    dates = set[int]()
+    for count, file in enumerate(files):
+        dates.update(file.dates)
+        if count and len(dates) > most and files[count - 1].until <= file.name.first_offset:
+            return files[:count]
+    return files
 
 
 def fitting(

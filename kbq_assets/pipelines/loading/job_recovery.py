@@ -10,6 +10,7 @@ from typing import Final
 
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed, Unavailable, UnknownOutcome
 from kbq_assets.core.loading import quarantine, table_state
+from kbq_assets.core.loading.origins import doubt
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
 from kbq_assets.core.loading.verification import DAMAGED, Unsound
 from kbq_assets.core.ordering.transitions import fail_batch
@@ -22,6 +23,7 @@ from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.restaging import is_copy
 from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
+from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.statements.limits import over_limit
@@ -34,13 +36,11 @@ _TRIES: Final = 3
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-def settle(
-    run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, staged: StagedContents
-) -> Turn:
-    """Take the job in flight one step further. ``staged`` verifies its files before they are submitted (L11)."""
+def settle(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, view: LoadView) -> Turn:
+    """Take the job in flight one step further."""
     job = run.ports.warehouse.get_job(in_flight.job_id, in_flight.project, in_flight.location, run.table)
     if job is None:
-        return _submit(run, current, in_flight, staged)
+        return _submit(run, current, in_flight, view)
     if job.state != "DONE":
         return wait_for(run, job, in_flight)
     if in_flight.burning and not job.source_uris:
@@ -58,9 +58,7 @@ def settle(
     return _recover(run, current, in_flight, job.error)
 
 
-def _submit(
-    run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, staged: StagedContents
-) -> Turn:
+def _submit(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, view: LoadView) -> Turn:
     warehouse, age = run.ports.warehouse, run.ports.store.now_ms() - current.updated_ms
     try:
         if in_flight.burning:
@@ -69,8 +67,10 @@ def _submit(
             # "Not found" no longer proves that the job never ran.
             planned = f"planned {age // _DAY_MS} days ago, then lost"
             return run.park(current, ParkReason.OLD_JOB, f"job {in_flight.job_id} was {planned}")
-        elif not warehouse.verifies and staged.unsound(in_flight.sources):
-            # An earlier request with this id may still arrive: burn the id, then decide about the files (L11).
+        elif _is_doubtful(run, current.value, view) or (
+            not warehouse.verifies and view.staged.unsound(in_flight.sources)
+        ):
+            # An earlier request with this id may still arrive: burn the id, then decide about table and files.
             run.swap(current, table_state.burn(current.value))
         else:
             run.create_scratch(in_flight)
@@ -83,6 +83,15 @@ def _submit(
         run.swap(current, table_state.burn(current.value))
         return run.try_again(error.message)
     return CONTINUE
+
+
+def _is_doubtful(run: TableRun, current: TableState, view: LoadView) -> bool:
+    """Whether the table was replaced since a former run entered the job (L12). With the job's rows, it would no longer
+    show that earlier rows are gone. If there is no table, the job itself fails."""
+    if run.columns:
+        return False  # this run entered the job
+    stored = run.ports.warehouse.find_table(run.table)
+    return stored is not None and doubt(current, stored, view.registry.staging_id, "") is not None
 
 
 def _give_up(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:

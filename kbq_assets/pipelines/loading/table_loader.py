@@ -94,7 +94,7 @@ class TableLoader:
         if (entry := current.value.in_flight) is not None:
             if entry.statement is not None and entry.statement.loaded_by:
                 return apply.settle(self._run, current, entry)
-            return job_recovery.settle(self._run, current, entry, view.staged)
+            return job_recovery.settle(self._run, current, entry, view)
         return job_start.start_job(self._run, view, current) if is_new else NEXT_VIEW
 
     def _leave_or_restart(self, view: LoadView, current: Versioned[TableState], parked: Parked) -> Turn:

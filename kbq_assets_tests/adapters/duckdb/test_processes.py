@@ -11,7 +11,7 @@ import pytest
 from kbq_assets.adapters.duckdb import DuckDbWarehouse, database
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.adapters.local_store.locks import try_lock
-from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets_tests.contracts.processes import forked_pool
 
 PROCESSES, CHANGES = 4, 400
@@ -70,5 +70,5 @@ def test_a_file_that_nobody_may_open_is_named(path: Path, monkeypatch: pytest.Mo
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "open", denied)
-    with pytest.raises(Unavailable, match=r"warehouse.duckdb cannot be opened: .*Permission denied"):
+    with pytest.raises(ConfigurationError, match=r"warehouse.duckdb cannot be opened: .*Permission denied"):
         DuckDbWarehouse(path).tables()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import zipfile
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
@@ -153,6 +155,60 @@ def test_a_damaged_file_fails_its_batch_for_good_and_leaves_no_row(
     assert error is not None
     assert (error.transient, bool(error.message)) == (False, True)
     assert warehouse.rows() == EXPECTED
+
+
+def zstandard(data: bytes) -> bytes:
+    stream = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(stream, "zstd") as compressed:
+        compressed.write(data)
+    packed: bytes = stream.getvalue().to_pybytes()
+    return packed
+
+
+def zipped(data: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("1.csv", data)
+    return stream.getvalue()
+
+
+def with_another_checksum(data: bytes) -> bytes:
+    return data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("1.csv", gzip.compress),
+        ("1", zstandard),
+        ("1.csv", zipped),
+        ("1.zip", zipped),
+        ("1.gz", lambda data: data),
+        ("1.gz", lambda data: with_another_checksum(gzip.compress(data))),
+        ("1.gz", lambda data: gzip.compress(data)[:-9]),
+        ("1.zst", lambda data: zstandard(data)[:-20]),
+    ],
+)
+def test_a_file_whose_name_hides_how_it_is_compressed_or_that_is_damaged_fails_its_batch(
+    warehouse: Warehouse, name: str, damage: Callable[[bytes], bytes]
+) -> None:
+    assert warehouse.load(warehouse.put("d/t/good.csv", as_csv(ROWS)), schema=SCHEMA).error is None
+    bad = warehouse.put(f"d/t/bad/{name}", damage(b"id,name,day\n" + as_csv(ROWS) * 20))
+    error = warehouse.load(bad, schema=SCHEMA, skipLeadingRows=1).error
+    assert error is not None and f"d/t/bad/{name}" in error.message
+    assert not error.transient
+    assert warehouse.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("form", ["CSV", "NEWLINE_DELIMITED_JSON"])
+def test_compressed_files_beside_plain_ones(any_warehouse: Warehouse, form: str) -> None:
+    files = [
+        any_warehouse.put("d/t/1.gz", gzip.compress(FORMATS[form](ROWS[:1]))),
+        any_warehouse.put("d/t/2.zst", zstandard(FORMATS[form](ROWS[1:]))),
+        any_warehouse.put("d/t/3", FORMATS[form](ROWS[:1])),
+    ]
+    assert any_warehouse.load(*files, sourceFormat=form, schema=SCHEMA).error is None
+    assert any_warehouse.rows() == [EXPECTED[0], *EXPECTED]
 
 
 @pytest.mark.parametrize("form", ["AVRO", "PARQUET"])

@@ -120,7 +120,7 @@ def test_the_consoles_folders_and_names_that_no_operation_takes_are_no_objects(
 
     cloud.judge.tamper = with_folder
     assert paths(cloud.store, "done/") == ["done/a"]
-    cloud.store.is_listed = lambda path: True  # for batches of files
+    cloud.store.lists_every = True  # for batches of files
     assert paths(cloud.store, "done/") == [*filter(None, [name and f"done/{name}"]), "done/a"]
 
 

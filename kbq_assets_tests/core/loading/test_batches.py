@@ -94,6 +94,26 @@ def test_the_files_of_a_window_stay_together_within_the_limits() -> None:
     assert _plan(dated, limits=LoadLimits(time_partitions=2)) == dated[:1]
 
 
+def test_a_window_with_more_dates_than_a_job_may_change_is_loaded_in_parts_in_order() -> None:
+    limits = LoadLimits(time_partitions=3)
+    first, second, third = (
+        staged_file(start, start + 3, window=0, dates=dates)
+        for start, dates in [(0, (1, 2)), (3, (2, 3)), (6, (4,))]
+    )
+    following = staged_file(9, 12, dates=(4,))
+    files = [first, second, third, following]
+    assert _plan(files, limits=limits) == [first, second]
+    state = _loaded(FRESH, [first, second])
+    assert _plan(files, state, limits) == [third, following]
+
+
+def test_files_of_the_hours_of_a_window_stay_together_whatever_their_dates() -> None:
+    hours = [
+        dataclasses.replace(staged_file(start, 9, window=0, dates=(start,)), until=9) for start in (0, 3, 6)
+    ]
+    assert _plan(hours, limits=LoadLimits(time_partitions=1)) == hours
+
+
 def test_a_file_of_more_dates_than_it_lists_is_loaded_alone() -> None:
     files = [staged_file(0, 5), staged_file(5, 9, dates=()), staged_file(9, 12)]
     assert _plan(files) == files[:1]

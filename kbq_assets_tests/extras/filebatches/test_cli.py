@@ -147,3 +147,33 @@ def test_a_batch_is_not_applied_without_a_file_whose_name_kbq_cannot_use(kbq: In
     assert kbq("retry", "shop/orders", "--batch", "shop/orders/1", "--yes").exit_code == 0
     kbq("run")
     assert kbq.rows() == [(1,), (2,), (4,)]
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "nowhere", "part"])
+def test_a_batch_is_not_applied_without_what_a_link_leads_to(kbq: Installation, target: str) -> None:
+    (kbq.arrivals.parent / "elsewhere").mkdir()
+    (kbq.arrivals.parent / "elsewhere/2.csv").write_text("id\n2\n")
+    kbq.batch("shop/orders/1", "id\n1\n")
+    link = kbq.arrivals / "shop/orders/1/part"
+    link.symlink_to(kbq.arrivals.parent / target if target != "part" else link)
+    kbq.batch("shop/orders/2", "id\n4\n")
+    failed = kbq("run")
+    assert failed.exit_code == 1
+    assert "failed: shop/orders/1" in failed.stdout and "only links to files" in failed.stdout
+    assert kbq.rows() == [(4,)]
+    link.unlink()
+    link.symlink_to(kbq.arrivals.parent / "elsewhere/2.csv")
+    assert kbq("retry", "shop/orders", "--batch", "shop/orders/1", "--yes").exit_code == 0
+    assert kbq("run").exit_code == 0
+    assert kbq.rows() == [(1,), (2,), (4,)]
+
+
+def test_a_batch_is_not_applied_without_a_configuration_to_which_a_link_leads(kbq: Installation) -> None:
+    (kbq.arrivals / "shop/orders").mkdir(parents=True)
+    (kbq.arrivals / "shop/orders/_config").symlink_to(kbq.arrivals / "_config")
+    kbq.batch("shop/orders/1", "id\n1\n")
+    blocked = kbq("run")
+    assert blocked.exit_code == 1
+    assert "shop/orders/_config is a file or a link" in blocked.stdout
+    (kbq.arrivals / "shop/orders/_config").unlink()
+    assert kbq("run").exit_code == 0 and kbq.rows() == [(1,)]

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, table_state_path
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.operate.adopt import propose as propose_adoption
@@ -23,10 +26,11 @@ from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import TRANSIENT
-from kbq_assets_tests.pipelines.bench import A, B, Bench
+from kbq_assets_tests.pipelines.bench import TOPIC, A, B, Bench, value
 from kbq_assets_tests.sizes import thinned
 
 HOURS_7 = 7 * 3_600_000
+DAY_MS = 24 * 3_600_000
 NO_FAULT = Script("")
 CRASHES = (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE)
 POINTS = (
@@ -267,3 +271,49 @@ def test_a_table_that_is_dropped_under_its_job_is_gone() -> None:
     propose_adoption(bench.store, bench.warehouse, A).apply()
     _converge(bench)
     assert bench.offsets(A) == [2]
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_table_that_is_created_anew_under_its_job_in_flight_is_gone_too(crash: Outcome) -> None:
+    """With the job's rows, the new table would hide that earlier ones are gone."""
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    bench.produce(1)
+    bench.extract()
+    bench.faults = Script("insert_job", outcome=crash)
+    with contextlib.suppress(Crash):
+        bench.load()
+    columns = bench.warehouse.stored.pop(A).columns
+    bench.warehouse.create_table(A, columns, TableOptions())
+    _converge(bench)
+    bench.produce(1)
+    bench.extract()
+    _converge(bench)
+    parked = _table(bench).parked
+    assert parked is not None
+    assert parked.reason == ParkReason.TABLE_GONE
+    propose_adoption(bench.store, bench.warehouse, A).apply()
+    _converge(bench)
+    assert bench.offsets(A)[-1:] == [2] and bench.warehouse.duplicates() == {}
+
+
+def test_a_window_with_more_dates_than_a_job_may_change_is_loaded_in_parts() -> None:
+    """The warehouse refuses the window's files together, and takes each of them alone."""
+    bench = Bench(window=WindowLimits(file_bytes=1))
+    for day in range(4):
+        bench.kafka.produce(TopicPartition(TOPIC, 0), value(1), key=b"k", timestamp=day * DAY_MS)
+    bench.extract()
+    files = list(bench.commit().files)
+    assert len(files) == 2 and len({file.window for file in files}) == 1
+    days = {bench.store.uri(file.path): set(file.dates) for file in files}
+    bench.warehouse.limits = dataclasses.replace(bench.warehouse.limits, time_partitions=2)
+    bench.warehouse.job_errors = lambda job: (
+        JobError("invalid", "Too many partitions produced by query", transient=False)
+        if len(set[int]().union(*(days[uri] for uri in job.source_uris))) > 2
+        else None
+    )
+    bench.load()
+    assert _table(bench).parked is None
+    assert bench.offsets(A) == [0, 1, 2, 3]
