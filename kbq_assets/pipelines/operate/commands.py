@@ -43,7 +43,7 @@ from kbq_assets.core.protocol.waits import (
     park_commands,
     stop_commands,
 )
-from kbq_assets.pipelines.operate.described import check_same_log, describe
+from kbq_assets.pipelines.operate.described import check_same_log, describe, position_lines
 from kbq_assets.pipelines.operate.pending import Pending, damaged_chunks, give_up_chunks
 from kbq_assets.pipelines.ordering.decisions import read_table
 from kbq_assets.pipelines.protocol import state
@@ -191,7 +191,8 @@ def propose_reset(
 
     count = described.partitions if partition is None else None
     damaged = damaged_chunks(store, topic, affected, give_up_pending)
-    lines = [*_reset_lines(affected, starts, topic, count), *map(str, damaged)]
+    lines = [*_epoch_lines(affected, count)]
+    lines += [*position_lines(reader, described, affected.values(), starts, "unread"), *map(str, damaged)]
     lines += _backlog_lines(waiting, give_up_pending)
 
     def apply() -> None:
@@ -203,10 +204,8 @@ def propose_reset(
     return Proposal(f"reset {topic}", tuple(lines), apply)
 
 
-def _reset_lines(
-    affected: Mapping[int, Commit], starts: Mapping[int, int], topic: str, partitions: int | None
-) -> Iterable[str]:
-    """Lines of a proposal. ``partitions`` is the broker's number of them; None if a single partition is reset."""
+def _epoch_lines(affected: Mapping[int, Commit], partitions: int | None) -> Iterable[str]:
+    """New epochs, and what they drop. ``partitions`` is the broker's number of them; None if a single one is reset."""
     for commit in affected.values():
         gone = [p for p in sorted(commit.partitions) if partitions is not None and p >= partitions]
         yield from (f"{commit.topic_partition(p)} is gone from the broker: drops it" for p in gone)
@@ -214,11 +213,6 @@ def _reset_lines(
         pending = sum(f.rows for f in commit.files)
         if pending:
             yield f"gives up {counted(pending, 'staged row')} not loaded yet"
-    for partition, start in sorted(starts.items()):
-        known = [c.partitions[partition].next for c in affected.values() if partition in c.partitions]
-        unread = start - known[0] if known else 0
-        gives_up = f" gives up {counted(unread, 'position')} unread" if unread > 0 else ""
-        yield f"{TopicPartition(topic, partition)}: position {known[0] if known else 'none'} -> {start}{gives_up}"
 
 
 def _backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[str]:

@@ -397,6 +397,24 @@ def test_a_range_is_read_again_in_a_new_epoch(start: StartAt, first: int, line: 
     assert bench.reconcile().accounted
 
 
+def test_a_reset_to_the_end_counts_positions_of_a_new_log_and_of_unread_partitions() -> None:
+    bench = Bench()
+    bench.produce(*[1] * 9)
+    bench.extract()
+    bench.load()
+    bench.extract()
+    bench.kafka.recreate_topic(TOPIC, 2)
+    bench.produce(1, 1, 1, 1)
+    bench.produce(1, 1, partition=1)
+    bench.kafka.delete_before(TP, 1)
+    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, start=StartAt("latest"))
+    assert proposal.lines == (
+        "epoch 1 -> 2",
+        f"{TOPIC}[0]: position 9 -> 4 gives up 3 positions unread",
+        f"{TOPIC}[1]: position none -> 2 gives up 2 positions unread",
+    )
+
+
 def test_a_range_is_refused_where_the_broker_has_none() -> None:
     bench = Bench()
     bench.produce(1)
