@@ -576,6 +576,25 @@ def test_a_file_that_cannot_be_read_is_restaged_then_the_erasure_goes_on(
     is_whole(run)
 
 
+@pytest.mark.parametrize("others", [0, 2], ids=["of nobody else", "first of several"])
+def test_a_file_that_is_lost_after_its_first_record_was_erased_is_restaged(
+    world: FakePlatform, run: Shell, others: int
+) -> None:
+    for key in (PERSON, *["bert"] * others):
+        world.kafka.produce(TopicPartition(TOPIC, 0), GOOD, key=key.encode())
+    run.done("extract")
+    start(run)
+    [path] = [path for path in world.objects() if path.startswith("staging/")]
+    world.store.delete(path)
+    assert f"1 staged file is gone: {path}" in run("load").output
+    run.done("restage", path, "--yes")
+    run.done("resume", "--table", "shop.orders", "--yes")
+    cycle(run)
+    rows = [(1, 0, 0), (1, 0, 2), *((1, 0, 6 + n) for n in range(others)), (1, 1, 1)]
+    assert offsets(world, ORDERS) == rows
+    is_whole(run)
+
+
 def test_records_that_wait_in_kafka_are_never_read(world: FakePlatform, run: Shell) -> None:
     world.kafka.produce(TopicPartition(TOPIC, 1), named(PERSON), key=PERSON.encode())
     start(run)
