@@ -44,7 +44,7 @@ from kbq_assets.core.protocol.waits import (
     stop_commands,
 )
 from kbq_assets.pipelines.operate.described import check_same_log, describe, position_lines
-from kbq_assets.pipelines.operate.pending import Pending, damaged_chunks, give_up_chunks
+from kbq_assets.pipelines.operate.pending import Backlogs, Pending, give_up_chunks
 from kbq_assets.pipelines.ordering.decisions import read_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
@@ -148,7 +148,7 @@ class _Reset:
     gives_up: bool
     shrinks: bool
 
-    def of(self, shard: int, epoch: int, now: Commit) -> Commit:
+    def of(self, shard: int, epoch: int, backlogs: Backlogs, now: Commit) -> Commit:
         """The commit of a shard after its reset. Raises Refused if it is no longer in ``epoch``, or of another log."""
         if now.epoch != epoch:
             raise Refused(f"{now.topic} was reset meanwhile", next_step="check again with kbq status")
@@ -160,7 +160,7 @@ class _Reset:
             cluster_id=self.cluster_id,
             topic_id=self.topic.topic_id,
             give_up_pending=self.gives_up,
-            backlog=self.unloaded.backlog(now),
+            backlog=self.unloaded.backlog(now, backlogs) if self.gives_up else (),
             gone=gone,
             leader_epochs=self.leader_epochs,
         )
@@ -180,33 +180,42 @@ def propose_reset(
     partitions = range(described.partitions) if partition is None else (partition,)
     starts = start.positions(reader, [TopicPartition(topic, p) for p in partitions])
     unloaded = Pending.read(store)
-    shards = {shard: unloaded.pruned(commit) for shard, commit in shards_of(store, topic).items()}
-    affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
+    affected = _affected(store, topic, partition)
+    backlogs = Backlogs.read(store, affected)
     epochs, cluster_id = epochs_of(reader, topic, starts), reader.cluster_id()
     shrinks = partition is None
     reset = _Reset(unloaded, described, cluster_id, starts, epochs, give_up_pending, shrinks)
-    waiting = [file for commit in affected.values() for file in unloaded.backlog(commit)]
+    waiting = [file for commit in affected.values() for file in unloaded.backlog(commit, backlogs)]
     for shard, commit in affected.items():
-        reset.of(shard, commit.epoch, commit)  # raises Refused before the user is asked
+        reset.of(shard, commit.epoch, backlogs, commit)  # raises Refused before the user is asked
 
     count = described.partitions if partition is None else None
-    damaged = damaged_chunks(store, topic, affected, give_up_pending)
-    lines = [*_epoch_lines(affected, count)]
+    damaged = backlogs.damaged(topic, affected, give_up_pending)
+    lines = [*_epoch_lines(map(unloaded.pruned, affected.values()), count)]
     lines += [*position_lines(reader, described, affected.values(), starts, "unread"), *map(str, damaged)]
     lines += _backlog_lines(waiting, give_up_pending)
 
     def apply() -> None:
+        now = _affected(store, topic, partition)
+        later = Backlogs.read(store, now) if give_up_pending else backlogs
         for shard, commit in affected.items():
-            state.change(store, Commit, commit_path(topic, shard), partial(reset.of, shard, commit.epoch))
+            change = partial(reset.of, shard, commit.epoch, later)
+            state.change(store, Commit, commit_path(topic, shard), change)
         give_up_chunks(damaged)
         _delete_done_files(store, {TopicPartition(topic, p) for p in starts})
 
     return Proposal(f"reset {topic}", tuple(lines), apply)
 
 
-def _epoch_lines(affected: Mapping[int, Commit], partitions: int | None) -> Iterable[str]:
+def _affected(store: ObjectStore, topic: str, partition: int | None) -> dict[int, Commit]:
+    """The commits by shard that a reset changes."""
+    shards = shards_of(store, topic)
+    return {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
+
+
+def _epoch_lines(affected: Iterable[Commit], partitions: int | None) -> Iterable[str]:
     """New epochs, and what they drop. ``partitions`` is the broker's number of them; None if a single one is reset."""
-    for commit in affected.values():
+    for commit in affected:
         gone = [p for p in sorted(commit.partitions) if partitions is not None and p >= partitions]
         yield from (f"{commit.topic_partition(p)} is gone from the broker: drops it" for p in gone)
         yield f"epoch {commit.epoch} -> {commit.epoch + 1}"

@@ -82,7 +82,9 @@ class _Restage:
     @property
     def _give_up(self) -> str:
         topic = self._name.topic_partition.topic
-        return f"kbq reset --topic {topic} --give-up-pending begins a new epoch without it, and reads all again"
+        return (
+            f"kbq reset --topic {topic} --give-up-pending begins a new epoch without it, and reads all again"
+        )
 
     def find(self) -> StagedFile:
         """The file's entry in its commit or backlog. Raises NotFound."""
