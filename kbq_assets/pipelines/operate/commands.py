@@ -19,7 +19,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import commits, schema_pins
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
 from kbq_assets.core.protocol.names import (
     TableReference,
     commit_path,
@@ -44,7 +44,13 @@ from kbq_assets.core.protocol.waits import (
     stop_commands,
 )
 from kbq_assets.pipelines.operate.described import check_same_log, describe, position_lines
-from kbq_assets.pipelines.operate.pending import Backlogs, Pending, give_up_chunks
+from kbq_assets.pipelines.operate.pending import (
+    Backlogs,
+    Pending,
+    backlog_lines,
+    give_up_chunks,
+    unread_lines,
+)
 from kbq_assets.pipelines.ordering.decisions import read_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
@@ -183,17 +189,19 @@ def propose_reset(
     affected = _affected(store, topic, partition)
     backlogs = Backlogs.read(store, affected)
     epochs, cluster_id = epochs_of(reader, topic, starts), reader.cluster_id()
-    shrinks = partition is None
-    reset = _Reset(unloaded, described, cluster_id, starts, epochs, give_up_pending, shrinks)
+    reset = _Reset(unloaded, described, cluster_id, starts, epochs, give_up_pending, partition is None)
     waiting = [file for commit in affected.values() for file in unloaded.backlog(commit, backlogs)]
     for shard, commit in affected.items():
         reset.of(shard, commit.epoch, backlogs, commit)  # raises Refused before the user is asked
 
     count = described.partitions if partition is None else None
     damaged = backlogs.damaged(topic, affected, give_up_pending)
-    lines = [*_epoch_lines(map(unloaded.pruned, affected.values()), count)]
-    lines += [*position_lines(reader, described, affected.values(), starts, "unread"), *map(str, damaged)]
-    lines += _backlog_lines(waiting, give_up_pending)
+    pruned = [unloaded.pruned(commit) for commit in affected.values()]
+    lines = [*_epoch_lines(pruned, count)]
+    lines += [*position_lines(reader, described, pruned, starts, "unread"), *map(str, damaged)]
+    lines += backlog_lines(waiting, give_up_pending)
+    if give_up_pending:
+        lines += unread_lines([*waiting, *(file for commit in pruned for file in commit.files)], starts)
 
     def apply() -> None:
         now = _affected(store, topic, partition)
@@ -222,13 +230,6 @@ def _epoch_lines(affected: Iterable[Commit], partitions: int | None) -> Iterable
         pending = sum(f.rows for f in commit.files)
         if pending:
             yield f"gives up {counted(pending, 'staged row')} not loaded yet"
-
-
-def _backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[str]:
-    for table in sorted({file.table for file in waiting}):
-        rows = sum(file.rows for file in waiting if file.table == table)
-        becomes = "gives up" if gives_up else "keeps, for the resumed table,"
-        yield f"{becomes} {counted(rows, 'staged row')} in the backlog of {table}"
 
 
 def epochs_of(reader: OffsetReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kbq_assets.core.errors import CorruptState, Refused
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.file_warehouses import WarehouseStates
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import BACKLOG, shard_of
@@ -112,3 +113,20 @@ class Pending:
             and file.path not in known
             and not self.states.is_loaded(file)
         )
+
+
+def backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[str]:
+    """What a reset does with files in backlogs."""
+    for table in sorted({file.table for file in waiting}):
+        rows = sum(file.rows for file in waiting if file.table == table)
+        becomes = "gives up" if gives_up else "keeps, for the resumed table,"
+        yield f"{becomes} {counted(rows, 'staged row')} in the backlog of {table}"
+
+
+def unread_lines(given_up: Collection[StagedFile], starts: Collection[int]) -> Iterable[str]:
+    """Partitions that lose rows although the reset does not read them: they share a commit with one that it does."""
+    for tp in sorted({file.name.topic_partition for file in given_up}):
+        files = [file for file in given_up if file.name.topic_partition == tp and file.rows]
+        if tp.partition not in starts and files:
+            rows, first = sum(file.rows for file in files), min(file.name.first_offset for file in files)
+            yield f"does not read {tp} again: {counted(rows, 'row')} of these, from offset {first} on"
