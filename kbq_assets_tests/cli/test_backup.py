@@ -217,6 +217,17 @@ def test_every_stop_names_its_way_back(
     assert run("backup", "verify").exit_code == 0
 
 
+def test_a_reset_says_how_many_positions_it_leaves_uncopied(backed_up: FakePlatform, run: Shell) -> None:
+    backed_up.produce(5)
+    backed_up.produce(2, partition=1)
+    shown = run("backup", "reset", "--topic", TOPIC, "--at", "latest", answer="n").output
+    assert f"{TOPIC}[0]: position 3 -> 8 gives up 5 positions uncopied" in shown
+    assert f"{TOPIC}[1]: position 0 -> 2 gives up 2 positions uncopied" in shown
+    again = run("backup", "reset", "--topic", TOPIC, "--partition", "0", answer="n").output
+    assert f"{TOPIC}[0]: position 3 -> 0\n" in again and "uncopied" not in again
+    assert positions(run)[f"{TOPIC}[0]"] == (1, 3)
+
+
 class _Away:
     """A store that does not answer."""
 

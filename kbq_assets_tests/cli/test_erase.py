@@ -146,7 +146,7 @@ def test_a_reset_to_before_the_first_extracted_record_brings_no_person_back(
     world.kafka.damage(TopicPartition(TOPIC, 0), 2, 3)
     by_column = run.done("erase", "plan", TOPIC, "--where", f"n={PERSON}")
     assert f"{TOPIC}[1]: records before 2 were not searched by column" in by_column
-    assert f"not searched: {TOPIC}[0]: the records before 3 cannot be read" in start(run)
+    assert f"not searched: {TOPIC}[0]: the records [2, 3) cannot be read by key" in start(run)
     world.kafka.repair(TopicPartition(TOPIC, 0))
     run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
     cycle(run)
@@ -287,6 +287,39 @@ def test_a_customer_who_came_back_in_another_partition_is_not_erased(world: Fake
     world.kafka.leaderless.add(TopicPartition("shop.customers", 2))
     unknown = run("erase", "plan", TOPIC, "--tombstones", "shop.customers")
     assert (unknown.exit_code, "no offsets for shop.customers[2]" in unknown.output) == (75, True)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_batch_that_waits_and_cannot_be_read_does_not_hold_up_an_erasure(
+    world: FakePlatform, run: Shell, is_stopped: bool
+) -> None:
+    """Only if a partition has stopped there can somebody give its batch up, and with it the records of others."""
+    tp = TopicPartition(TOPIC, 0)
+    for key in (b"bert", PERSON.encode(), PERSON.encode()):
+        world.kafka.produce(tp, GOOD, key=key)
+    world.kafka.damage(tp, 5, 7)
+    assert not is_stopped or run("extract").exit_code == 1
+    shown = start(run)
+    assert f"not searched: {TOPIC}[0]: the records [5, 7) cannot be read by key" in shown
+    assert f"{TOPIC}[0]: 3 records below 8" in shown
+    world.kafka.repair(tp)
+    run("resume", "--topic", TOPIC, "--yes")
+    cycle(run)
+    assert (1, 0, 6) in offsets(world, ORDERS) and (1, 0, 7) not in offsets(world, ORDERS)
+    start(run)
+    assert offsets(world, ORDERS) == [(1, 0, 0), (1, 0, 2), (1, 0, 5), (1, 1, 1)]
+    is_whole(run)
+
+
+def test_tombstones_of_a_topic_that_cannot_be_read_name_nobody(world: FakePlatform, run: Shell) -> None:
+    """The batch may have a later record of a person who came back."""
+    customers = TopicPartition("shop.customers", 0)
+    world.kafka.create_topic(customers.topic, 1)
+    for value in (None, GOOD):
+        world.kafka.produce(customers, value, key=PERSON.encode())
+    world.kafka.damage(customers, 1, 2)
+    refused = run("erase", "plan", TOPIC, "--tombstones", customers.topic)
+    assert refused.exit_code == 3 and "next: give the keys with --key-file" in refused.output
 
 
 def test_tombstones_of_an_entity_topic_name_who_is_erased(world: FakePlatform, run: Shell) -> None:
@@ -540,6 +573,25 @@ def test_a_file_that_cannot_be_read_is_restaged_then_the_erasure_goes_on(
     assert CANARY not in staged(world)
     cycle(run)
     assert (1, 1, 3) not in offsets(world, ORDERS)
+    is_whole(run)
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["of nobody else", "first of several"])
+def test_a_file_that_is_lost_after_its_first_record_was_erased_is_restaged(
+    world: FakePlatform, run: Shell, others: int
+) -> None:
+    for key in (PERSON, *["bert"] * others):
+        world.kafka.produce(TopicPartition(TOPIC, 0), GOOD, key=key.encode())
+    run.done("extract")
+    start(run)
+    [path] = [path for path in world.objects() if path.startswith("staging/")]
+    world.store.delete(path)
+    assert f"1 staged file is gone: {path}" in run("load").output
+    run.done("restage", path, "--yes")
+    run.done("resume", "--table", "shop.orders", "--yes")
+    cycle(run)
+    rows = [(1, 0, 0), (1, 0, 2), *((1, 0, 6 + n) for n in range(others)), (1, 1, 1)]
+    assert offsets(world, ORDERS) == rows
     is_whole(run)
 
 

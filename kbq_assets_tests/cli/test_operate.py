@@ -324,6 +324,21 @@ def test_a_reset_that_gives_nothing_up_keeps_the_backlog(world: FakePlatform, ru
     assert [(row.epoch, row.offset) for row in world.warehouse.rows(table)] == [(1, n) for n in range(5)]
 
 
+def test_a_reset_of_a_partition_names_what_it_gives_up_of_the_others(world: FakePlatform, run: Shell) -> None:
+    """All partitions of a commit begin the new epoch; only the one that is named is read again."""
+    world.produce(3)
+    world.produce(2, partition=1)
+    run.done("extract")
+    run.done("load")
+    world.produce(1)
+    world.produce(4, partition=1)
+    run.done("extract")
+    shown = run("reset", "--topic", TOPIC, "--partition", "0", "--give-up-pending", answer="n").output
+    assert "gives up 5 staged rows not loaded yet" in shown
+    assert f"does not read {TOPIC}[1] again: 4 rows of these, from offset 2 on" in shown
+    assert "does not read" not in run("reset", "--topic", TOPIC, "--give-up-pending", answer="n").output
+
+
 def test_what_is_loaded_does_not_hold_up_a_reset(world: FakePlatform, run: Shell) -> None:
     world.produce(3)
     run.done("extract")

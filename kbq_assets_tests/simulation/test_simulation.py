@@ -247,7 +247,7 @@ def test_tables_that_are_tried_again_without_help_keep_the_promises() -> None:
 @pytest.mark.thorough
 def test_mishaps_that_an_operator_repairs_keep_the_promises() -> None:
     met = Counter[str]()
-    for seed in range(32, REPAIRED_SCHEDULES + 32):
+    for seed in range(91, REPAIRED_SCHEDULES + 91):
         met += run_schedule(seed, MISHAPS).met
     wanted = {
         "damaged",

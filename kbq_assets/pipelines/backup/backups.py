@@ -24,7 +24,7 @@ from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.operate import commands
 from kbq_assets.pipelines.operate.clean import CleaningReport
 from kbq_assets.pipelines.operate.commands import Proposal, StartAt
-from kbq_assets.pipelines.operate.described import check_same_log, describe
+from kbq_assets.pipelines.operate.described import check_same_log, describe, position_lines
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.registry import SchemaRegistry
@@ -135,7 +135,7 @@ class Backups:
             for shard in chosen:
                 state.change(area, Commit, commit_path(topic, shard), partial(change, shard))
 
-        lines = [f"{TopicPartition(topic, p)}: position {start}" for p, start in sorted(starts.items())]
+        lines = list(position_lines(reader, described, chosen.values(), starts, "uncopied"))
         known = sorted(p for commit in shards.values() for p in commit.partitions)
         gone = [TopicPartition(topic, p) for p in known if partition is None and p >= described.partitions]
         lines += [f"{tp} is gone from the broker" for tp in gone]

@@ -32,7 +32,7 @@ from kbq_assets.pipelines.erasure.topic import (
 )
 from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.pipelines.protocol.evolutions import stored_evolutions
-from kbq_assets.ports.kafka import WITH_KEYS, RecordSource
+from kbq_assets.ports.kafka import WITH_KEYS, RecordBatch, RecordSource
 from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.find_rows import ColumnSearch
@@ -164,15 +164,25 @@ class Search:
         ranges = [OffsetRange(tp, broker.earliest, broker.latest) for tp, broker in sorted(found.items())]
         ended: dict[OffsetRange, dict[bytes, int]] = {range_: {} for range_ in ranges if range_}
         for range_, own in ended.items():
-            for batch in self.source.read(range_, WITH_KEYS):
+            for batch in self._tombstones_in(range_):
                 _follow(batch.chunk, own)
         keys = {key for own in ended.values() for key in own}
         deleted = {key: max(own.get(key, -1) for own in ended.values()) for key in keys}
         # If the topic got more partitions, a key may have a later record in another one.
         for range_, own in ended.items() if len(ended) > 1 and deleted else ():
-            for batch in self.source.read(range_, WITH_KEYS):
+            for batch in self._tombstones_in(range_):
                 _keep_returned(batch.chunk, own, deleted)
         return frozenset(deleted)
+
+    def _tombstones_in(self, range_: OffsetRange) -> Iterator[RecordBatch]:
+        """The batches of a range. Raises Refused for one that cannot be read: it may have a key's later record."""
+        try:
+            yield from self.source.read(range_, WITH_KEYS)
+        except UnreadableBatch as error:
+            raise Refused(
+                f"{range_.topic_partition} may have later records of these keys: {error.message}",
+                next_step="give the keys with --key-file instead of --tombstones",
+            ) from error
 
     def _search_copies(
         self, topic: ErasedTopic, copies: TopicBackup, keys: frozenset[bytes], found: SearchResult
@@ -215,13 +225,11 @@ class Search:
         wanted = WantedKeys.of(keys)
         # A reset may read the records before the start, too.
         begin = min(max(broker.earliest, state.start), broker.latest)
-        self._search_past(OffsetRange(tp, broker.earliest, begin), wanted, found)
-        for range_ in _readable(tp, state, broker):
-            for batch in self.source.read(range_, WITH_KEYS):
-                found.offsets[tp.partition].update(wanted.matching(batch.chunk))
+        for range_ in (OffsetRange(tp, broker.earliest, begin), *_readable(tp, state, broker)):
+            self._search_range(range_, wanted, found)
 
-    def _search_past(self, range_: OffsetRange, wanted: WantedKeys, found: SearchResult) -> None:
-        """Add records from before a partition's start. Batches that cannot be read are gaps."""
+    def _search_range(self, range_: OffsetRange, wanted: WantedKeys, found: SearchResult) -> None:
+        """Add records of a range. Batches that cannot be read are gaps."""
         tp, position = range_.topic_partition, range_.from_offset
         while position < range_.until_offset:
             rest = OffsetRange(tp, position, range_.until_offset)
@@ -230,8 +238,11 @@ class Search:
                     found.offsets[tp.partition].update(wanted.matching(batch.chunk))
                     position = batch.position
             except UnreadableBatch as error:
-                position = max(position + 1, error.until)
-                found.gaps.append(f"{tp}: the records before {position} cannot be read: {error.message}")
+                first, position = max(position, error.first), max(position + 1, error.until)
+                found.gaps.append(
+                    f"{tp}: the records [{first}, {position}) cannot be read by key: {error.message}; --where searches"
+                    " their rows by column; if a later run reads them, erase again"
+                )
 
     def _add_positions(
         self, topic: ErasedTopic, positions: Iterable[RecordPosition], found: SearchResult

@@ -19,7 +19,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import commits, schema_pins
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
 from kbq_assets.core.protocol.names import (
     TableReference,
     commit_path,
@@ -43,8 +43,14 @@ from kbq_assets.core.protocol.waits import (
     park_commands,
     stop_commands,
 )
-from kbq_assets.pipelines.operate.described import check_same_log, describe
-from kbq_assets.pipelines.operate.pending import Pending, damaged_chunks, give_up_chunks
+from kbq_assets.pipelines.operate.described import check_same_log, describe, position_lines
+from kbq_assets.pipelines.operate.pending import (
+    Backlogs,
+    Pending,
+    backlog_lines,
+    give_up_chunks,
+    unread_lines,
+)
 from kbq_assets.pipelines.ordering.decisions import read_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
@@ -148,7 +154,7 @@ class _Reset:
     gives_up: bool
     shrinks: bool
 
-    def of(self, shard: int, epoch: int, now: Commit) -> Commit:
+    def of(self, shard: int, epoch: int, backlogs: Backlogs, now: Commit) -> Commit:
         """The commit of a shard after its reset. Raises Refused if it is no longer in ``epoch``, or of another log."""
         if now.epoch != epoch:
             raise Refused(f"{now.topic} was reset meanwhile", next_step="check again with kbq status")
@@ -160,7 +166,7 @@ class _Reset:
             cluster_id=self.cluster_id,
             topic_id=self.topic.topic_id,
             give_up_pending=self.gives_up,
-            backlog=self.unloaded.backlog(now),
+            backlog=self.unloaded.backlog(now, backlogs) if self.gives_up else (),
             gone=gone,
             leader_epochs=self.leader_epochs,
         )
@@ -180,52 +186,50 @@ def propose_reset(
     partitions = range(described.partitions) if partition is None else (partition,)
     starts = start.positions(reader, [TopicPartition(topic, p) for p in partitions])
     unloaded = Pending.read(store)
-    shards = {shard: unloaded.pruned(commit) for shard, commit in shards_of(store, topic).items()}
-    affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
+    affected = _affected(store, topic, partition)
+    backlogs = Backlogs.read(store, affected)
     epochs, cluster_id = epochs_of(reader, topic, starts), reader.cluster_id()
-    shrinks = partition is None
-    reset = _Reset(unloaded, described, cluster_id, starts, epochs, give_up_pending, shrinks)
-    waiting = [file for commit in affected.values() for file in unloaded.backlog(commit)]
+    reset = _Reset(unloaded, described, cluster_id, starts, epochs, give_up_pending, partition is None)
+    waiting = [file for commit in affected.values() for file in unloaded.backlog(commit, backlogs)]
     for shard, commit in affected.items():
-        reset.of(shard, commit.epoch, commit)  # raises Refused before the user is asked
+        reset.of(shard, commit.epoch, backlogs, commit)  # raises Refused before the user is asked
 
     count = described.partitions if partition is None else None
-    damaged = damaged_chunks(store, topic, affected, give_up_pending)
-    lines = [*_reset_lines(affected, starts, topic, count), *map(str, damaged)]
-    lines += _backlog_lines(waiting, give_up_pending)
+    damaged = backlogs.damaged(topic, affected, give_up_pending)
+    pruned = [unloaded.pruned(commit) for commit in affected.values()]
+    lines = [*_epoch_lines(pruned, count)]
+    lines += [*position_lines(reader, described, pruned, starts, "unread"), *map(str, damaged)]
+    lines += backlog_lines(waiting, give_up_pending)
+    if give_up_pending:
+        lines += unread_lines([*waiting, *(file for commit in pruned for file in commit.files)], starts)
 
     def apply() -> None:
+        now = _affected(store, topic, partition)
+        later = Backlogs.read(store, now) if give_up_pending else backlogs
         for shard, commit in affected.items():
-            state.change(store, Commit, commit_path(topic, shard), partial(reset.of, shard, commit.epoch))
+            change = partial(reset.of, shard, commit.epoch, later)
+            state.change(store, Commit, commit_path(topic, shard), change)
         give_up_chunks(damaged)
         _delete_done_files(store, {TopicPartition(topic, p) for p in starts})
 
     return Proposal(f"reset {topic}", tuple(lines), apply)
 
 
-def _reset_lines(
-    affected: Mapping[int, Commit], starts: Mapping[int, int], topic: str, partitions: int | None
-) -> Iterable[str]:
-    """Lines of a proposal. ``partitions`` is the broker's number of them; None if a single partition is reset."""
-    for commit in affected.values():
+def _affected(store: ObjectStore, topic: str, partition: int | None) -> dict[int, Commit]:
+    """The commits by shard that a reset changes."""
+    shards = shards_of(store, topic)
+    return {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
+
+
+def _epoch_lines(affected: Iterable[Commit], partitions: int | None) -> Iterable[str]:
+    """New epochs, and what they drop. ``partitions`` is the broker's number of them; None if a single one is reset."""
+    for commit in affected:
         gone = [p for p in sorted(commit.partitions) if partitions is not None and p >= partitions]
         yield from (f"{commit.topic_partition(p)} is gone from the broker: drops it" for p in gone)
         yield f"epoch {commit.epoch} -> {commit.epoch + 1}"
         pending = sum(f.rows for f in commit.files)
         if pending:
             yield f"gives up {counted(pending, 'staged row')} not loaded yet"
-    for partition, start in sorted(starts.items()):
-        known = [c.partitions[partition].next for c in affected.values() if partition in c.partitions]
-        unread = start - known[0] if known else 0
-        gives_up = f" gives up {counted(unread, 'position')} unread" if unread > 0 else ""
-        yield f"{TopicPartition(topic, partition)}: position {known[0] if known else 'none'} -> {start}{gives_up}"
-
-
-def _backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[str]:
-    for table in sorted({file.table for file in waiting}):
-        rows = sum(file.rows for file in waiting if file.table == table)
-        becomes = "gives up" if gives_up else "keeps, for the resumed table,"
-        yield f"{becomes} {counted(rows, 'staged row')} in the backlog of {table}"
 
 
 def epochs_of(reader: OffsetReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.loading.batches import identity
+from kbq_assets.core.loading.table_state import mark_key
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
@@ -56,6 +58,9 @@ def propose_restage(ports: RestagePorts, path: str) -> Proposal:
     restage = _Restage(ports, StagedFileName.parse(path[max(path.find(STAGING), 0) :]))
     file = restage.find()
     restage.check_table(file)
+    if not file.rows:
+        line = "an erasure left it no row: removes its entry"
+        return Proposal(f"restage {file.path}", (line,), lambda: restage.drop(file))
     restage.check_broker(file)
     found = StagedContents(ports.store, math.inf).unsound([file])
     now = found.message if found else f"{file.path} is intact: this is not necessary"
@@ -77,7 +82,9 @@ class _Restage:
     @property
     def _give_up(self) -> str:
         topic = self._name.topic_partition.topic
-        return f"kbq reset --topic {topic} --give-up-pending begins a new epoch without it"
+        return (
+            f"kbq reset --topic {topic} --give-up-pending begins a new epoch without it, and reads all again"
+        )
 
     def find(self) -> StagedFile:
         """The file's entry in its commit or backlog. Raises NotFound."""
@@ -151,8 +158,7 @@ class _Restage:
             store, Commit, self._commit_path, lambda commit: commits.map_files(commit, replace)
         ).value
         # Change the commit first: a file that moves to the backlog meanwhile is there by then (E7).
-        chunk = backlog_path(file.table, self._name.epoch, self._name.topic_partition, file.window)
-        waiting = [f for area in state.areas(store).values() for f in _replaced_in(area, chunk, replace)]
+        waiting = self._change_backlogs(file, lambda files: tuple(map(replace, files)))
         if new.path not in {f.path for f in (*changed.files, *waiting)}:
             raise Refused(f"{file.path} is no longer listed", next_step="kbq status; nothing was changed")
         if StagedContents(store, math.inf).unsound([new]):
@@ -160,6 +166,22 @@ class _Restage:
                 f"a clean-up that ran meanwhile deleted {new.path} as an orphan (E6)",
                 next_step=f"kbq restage {new.path}",
             )
+
+    def drop(self, file: StagedFile) -> None:
+        """Remove the entry of a file without rows, which no range gives again."""
+        self.check_table(file)
+        drop = partial(commits.drop_files, dropped=lambda each: each.path == file.path)
+        state.change(self._ports.store, Commit, self._commit_path, drop)
+        self._change_backlogs(file, lambda files: tuple(f for f in files if f.path != file.path))
+
+    def _change_backlogs(
+        self, file: StagedFile, change: Callable[[tuple[StagedFile, ...]], tuple[StagedFile, ...]]
+    ) -> list[StagedFile]:
+        """Change the chunks that may list a file; return the files that they list then."""
+        path = backlog_path(file.table, self._name.epoch, self._name.topic_partition, file.window)
+        return [
+            f for area in state.areas(self._ports.store).values() for f in _changed_in(area, path, change)
+        ]
 
     def _read(self, file: StagedFile) -> StagedFile:
         """A new file with the same rows. Raises Refused if the range has other rows now."""
@@ -169,24 +191,45 @@ class _Restage:
             raise Refused(f"the source list no longer selects {topic}", next_step="add it for this command")
         outcome = self._extract(file, settings)
         staged = [f for window in outcome.windows for f in window.files]
-        new = [f for f in staged if identity(f) == identity(file) and f.rows == file.rows]
+        alike = [f for f in staged if _is_like(f, file)]
+        # Files of several hours may have the same number of rows; otherwise the window has one file of each schema.
+        by_hour = settings.ordering.order == HOUR
+        new = [f for f in alike if identity(f) == identity(file)] if by_hour else alike
         self._ports.store.delete_many([f.path for f in staged if f not in new])
         if outcome.failure:
             raise Unavailable(f"{file.path}: {outcome.failure}", next_step="run the command again")
         if len(new) != 1:
             why = outcome.stop.message if outcome.stop else "the range has other rows now"
             raise Refused(
-                f"{file.path} had {counted(file.rows, 'row')}; {why} (compaction, or other options of the topic)",
+                f"{file.path} had {counted(file.rows, 'row')}; {why} (compaction, an erasure, or other options of the"
+                " topic)",
                 next_step=self._give_up,
             )
         return dataclasses.replace(
             new[0],
+            path=self._under_first_offset(new[0]),
             window=file.window,
             until=file.until,
             oldest_ms=file.oldest_ms,
             restaged=file.restaged + 1,
             warehouses=file.warehouses,
         )
+
+    def _under_first_offset(self, new: StagedFile) -> str:
+        """The new file's path, under the old file's first offset: marks know a file by it, and an erasure may have
+        removed the record there."""
+        path = dataclasses.replace(new.name, first_offset=self._name.first_offset).format()
+        if path != new.path:
+            writer = self._ports.store.open_write(path)
+            try:
+                with self._ports.store.open_read(new.path) as stream:
+                    shutil.copyfileobj(stream, writer)
+                writer.close()
+            except BaseException:
+                writer.abort()
+                raise
+            self._ports.store.delete_many([new.path])
+        return path
 
     def _extract(self, file: StagedFile, settings: TopicSettings) -> UnitOutcome:
         """Extract the range into one window. Accept any bad records, because an operator may have accepted them."""
@@ -205,18 +248,22 @@ class _Restage:
         return self._ports.read_again(dataclasses.replace(unit, accept_errors_until=file.until))
 
 
-def _replaced_in(
-    store: ObjectStore, path: str, replace: Callable[[StagedFile], StagedFile]
+def _changed_in(
+    store: ObjectStore, path: str, change: Callable[[tuple[StagedFile, ...]], tuple[StagedFile, ...]]
 ) -> tuple[StagedFile, ...]:
-    """The files of a backlog chunk after a replacement; empty if there is no such chunk."""
-
-    def change(chunk: BacklogChunk) -> BacklogChunk:
-        return dataclasses.replace(chunk, files=tuple(map(replace, chunk.files)))
-
+    """The files of a backlog chunk after a change; empty if there is no such chunk."""
     try:
-        return state.change(store, BacklogChunk, path, change).value.files
+        return state.change(
+            store, BacklogChunk, path, lambda chunk: dataclasses.replace(chunk, files=change(chunk.files))
+        ).value.files
     except NotFound:
         return ()
+
+
+def _is_like(new: StagedFile, old: StagedFile) -> bool:
+    """Whether a file can replace another one. Its first offset may be higher: an erasure may have removed the record
+    there."""
+    return (mark_key(new), new.table, new.rows) == (mark_key(old), old.table, old.rows)
 
 
 def _replaced(old: StagedFile, new: StagedFile, file: StagedFile) -> StagedFile:

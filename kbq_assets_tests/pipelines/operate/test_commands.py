@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from kbq_assets.core.errors import NotFound, Refused, Unavailable
+from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate import bootstrap
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import StartAt
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, TP, A, Bench, value
@@ -226,6 +228,25 @@ def test_a_reset_refuses_while_rows_are_pending_unless_an_option_gives_them_up()
     assert (bench.load().rows, _next(bench)) == (0, 2)
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_reset_reads_a_backlog_as_often_for_many_commits_as_for_one(shards: int) -> None:
+    bench = Bench(partitions=64 * shards)
+    state.create_table_state(bench.store, A, "u")
+    operate.propose_park_table(bench.store, A).apply()
+    for shard in range(shards):
+        bench.produce(1, 1, partition=64 * shard)
+    bench.extract()
+    bench.extract()
+    bench.faults = script = Script("")
+    operate.propose_reset(bench.store.view("operator"), bench.kafka, TOPIC, give_up_pending=True).apply()
+    reads = [
+        call.target for call in script.calls if call.operation == "get" and call.target.startswith("backlog/")
+    ]
+    assert (len(set(reads)), len(reads)) == (shards, 2 * shards)
+    commits = [state.read(bench.store, Commit, commit_path(TOPIC, n)).value for n in range(shards)]
+    assert [len(commit.given_up) for commit in commits] == [1] * shards
+
+
 def test_a_recreated_topic_stops_and_continues_after_a_reset() -> None:
     bench = Bench()
     bench.produce(1, 1)
@@ -431,6 +452,24 @@ def test_a_range_is_read_again_in_a_new_epoch(start: StartAt, first: int, line: 
     again = [(2, offset) for offset in range(first, 4)]
     assert [(row.epoch, row.offset) for row in bench.warehouse.rows(A)] == [(1, 0), (1, 1), (1, 2), *again]
     assert bench.reconcile().accounted
+
+
+def test_a_reset_to_the_end_counts_positions_of_a_new_log_and_of_unread_partitions() -> None:
+    bench = Bench()
+    bench.produce(*[1] * 9)
+    bench.extract()
+    bench.load()
+    bench.extract()
+    bench.kafka.recreate_topic(TOPIC, 2)
+    bench.produce(1, 1, 1, 1)
+    bench.produce(1, 1, partition=1)
+    bench.kafka.delete_before(TP, 1)
+    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, start=StartAt("latest"))
+    assert proposal.lines == (
+        "epoch 1 -> 2",
+        f"{TOPIC}[0]: position 9 -> 4 gives up 3 positions unread",
+        f"{TOPIC}[1]: position none -> 2 gives up 2 positions unread",
+    )
 
 
 def test_a_range_is_refused_where_the_broker_has_none() -> None:

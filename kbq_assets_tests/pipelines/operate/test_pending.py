@@ -15,7 +15,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, backlog_path, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.pipelines.operate.pending import DamagedChunk, Pending, damaged_chunks, give_up_chunks
+from kbq_assets.pipelines.operate.pending import Backlogs, DamagedChunk, Pending, give_up_chunks
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
@@ -90,24 +90,27 @@ def test_rows_in_a_damaged_chunk_are_given_up_by_an_operator_alone(store: Faulty
     own, lake = damaged(store), damaged(WarehouseStore.of(store, "lake"))
     damaged(store, "other")
     with pytest.raises(Refused, match="cannot be read: rows of t wait there") as error:
-        damaged_chunks(store, "t", {0}, gives_up=False)
+        Backlogs.read(store, {}).damaged("t", {0}, gives_up=False)
     assert "--give-up-pending" in error.value.next_step
-    found = damaged_chunks(store, "t", {0}, gives_up=True)
+    found = Backlogs.read(store, {}).damaged("t", {0}, gives_up=True)
     assert [chunk.path for chunk in found] == [own, lake]
     assert str(found[0]) == f"gives up the files of {own}, which cannot be read"
     give_up_chunks(found)
-    assert damaged_chunks(store, "t", {0}, gives_up=False) == []
+    assert Backlogs.read(store, {}).damaged("t", {0}, gives_up=False) == []
     assert state.read(store, BacklogChunk, own).value == BacklogChunk(())
     assert [chunk.value.files for chunk in state.read_backlog(WarehouseStore.of(store, "lake"), T)] == [()]
 
 
 def test_a_topic_with_readable_chunks_gives_nothing_up(store: FaultyMemoryStore) -> None:
     wait(store, A, B)
-    assert damaged_chunks(store, "t", {0}, gives_up=False) == []
+    assert Backlogs.read(store, {}).damaged("t", {0}, gives_up=False) == []
 
 
 def backlog(store: FaultyMemoryStore, commit: Commit = COMMIT) -> list[str]:
-    return [file.path for file in Pending.read(store).backlog(commit)]
+    return [
+        file.path
+        for file in Pending.read(store).backlog(commit, Backlogs.read(store, {commit.shard: commit}))
+    ]
 
 
 def test_files_that_wait_in_backlogs_alone_are_those_of_the_commits_partitions(
@@ -124,6 +127,14 @@ def test_files_that_wait_in_backlogs_alone_are_those_of_the_commits_partitions(
     assert backlog(store, listed) == [C.path]
     assert backlog(store) == [A.path, B.path, C.path]
     assert backlog(store, dataclasses.replace(COMMIT, shard=1)) == [others[1].path]
+
+
+def test_backlogs_are_read_again_for_a_commit_that_changed_since(store: FaultyMemoryStore) -> None:
+    """Its files may have moved to a backlog."""
+    backlogs = Backlogs.read(store, {0: COMMIT})
+    wait(store, A)
+    moved = dataclasses.replace(COMMIT, epoch=2)
+    assert [list(backlogs.after(each)) for each in (COMMIT, moved)] == [[], [A]]
 
 
 def load(store: FaultyMemoryStore | WarehouseStore, *files: StagedFile) -> None:
