@@ -161,11 +161,18 @@ class _Rows:
 
     tp: TopicPartition
     epochs: dict[int, dict[int, int]]
+    #: the epoch of the partition's last reset: rows of earlier ones may be of another log, under the same offsets
+    since: int
     remembered: set[int] | None
 
     def take(self, offset: int) -> int:
-        """Remove the rows at the position of an applied record; return their number."""
-        return sum(positions.pop(offset, 0) for positions in self.epochs.values())
+        """Remove the rows at the position of an applied record; return their number. Rows of before the last reset
+        count only if there are no others."""
+        for is_current in (True, False):
+            epochs = [each for epoch, each in self.epochs.items() if (epoch >= self.since) == is_current]
+            if found := sum(positions.pop(offset, 0) for positions in epochs):
+                return found
+        return 0
 
     def knows_deletion(self, offset: int) -> bool:
         """Whether the table stores a deletion, or need not."""
@@ -204,7 +211,7 @@ class _RecordsOfTable:
     def _read_partition(self, commit: Commit, tp: TopicPartition, ranges: Iterable[KafkaRange]) -> None:
         positions = self.owner.warehouse.positions
         epochs = {range_.epoch: dict(positions(self.table, range_)) for range_ in ranges}
-        rows = _Rows(tp, epochs, self._remembered(tp))
+        rows = _Rows(tp, epochs, commit.partitions[tp.partition].since, self._remembered(tp))
         for range_ in self._ranges(commit, tp):
             for record in self._of_range(commit, range_, rows):
                 self.spill.add(record.key or record.place, record)
@@ -234,7 +241,7 @@ class _RecordsOfTable:
         for epoch, positions in rows.epochs.items():
             for offset, count in positions.items():
                 self.other.rows += count
-                is_gone = offset < first or (epoch < state.since and offset >= state.next)
+                is_gone = offset < first or epoch < state.since
                 may_wait = compacts or self._waits(rows.tp, offset)
                 if is_gone or (may_wait and offset < state.next):
                     self.other.undecided += count

@@ -18,6 +18,7 @@ from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.extras.reconcile.cli import render_reconciliation
 from kbq_assets.extras.reconcile.newest import UpsertAccount
 from kbq_assets.extras.reconcile.records import Reconciliation, reconcile
+from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, A
 from kbq_assets_tests.pipelines.statements.test_upsert_load import UpsertBench
 
@@ -198,6 +199,22 @@ def test_a_row_that_may_be_too_old_for_the_table_leaves_the_verdict_unknown(fill
     result = filled.settled()
     why = "keys without their newest row, which may be older than partition_expiry_days"
     assert (result.verdict, list(result.findings)) == ("unknown", [f"{A}: {why}: {TOPIC}[0] offset 1"])
+
+
+def test_rows_of_a_former_log_are_not_taken_for_doubled_ones(tmp_path: Path) -> None:
+    """A recreated topic has other keys under the same offsets."""
+    bench = new_bench(tmp_path)
+    bench.change(b"k1", 1)
+    bench.change(b"k2", 2)
+    bench.cycle()
+    bench.kafka.recreate_topic(TOPIC, 2)
+    bench.change(b"k7", 7)
+    bench.extract()
+    propose_reset(bench.store, bench.kafka, TOPIC).apply()
+    bench.cycle()
+    result = bench.settled()
+    assert result.verdict == "unknown"
+    assert list(result.findings) == [f"{A}: Kafka no longer has the records of 2 rows"]
 
 
 def test_rows_whose_records_kafka_lost_leave_the_verdict_unknown(filled: ReconciledBench) -> None:
