@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kbq_assets.core.topics.personal import Decision, Pseudonyms
 from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs, Spans
-from kbq_assets.wire.json.layout import FIELD, bytes_of, key_table
+from kbq_assets.wire.json.layout import FIELD, TYPE, bytes_of, key_table
 from kbq_assets.wire.json.object_columns import SPARE
 from kbq_assets.wire.privacy import json_edits as edits
 from kbq_assets.wire.privacy.hashes import ContextHash
@@ -64,7 +64,8 @@ class _PlaceArrays:
     def place(self, known: KnownField) -> int:
         """The number of a place."""
         number, decision = len(self.types), known.decision
-        made = [edits.DECIDED if known.decided else edits.WALKED, 0, 0, 0, 0, 0]
+        made = [0] * TYPE
+        made[0] = edits.DECIDED if known.decided else edits.WALKED
         self.types.append(made)
         if decision is not None:
             made[0], made[5] = _MODES[decision.action], self._argument(decision)
