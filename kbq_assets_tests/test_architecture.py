@@ -28,7 +28,8 @@ READERS_OF_THE_ENVIRONMENT = {
     "adapters/secrets.py": "env:NAME, resolved where the secret is used",
     "defs/instance/database.py": "written for Dagster's configuration, which names a variable",
     "defs/instance/webserver.py": "a program of its own: the public address of the UI",
-    "worker/fork_server.py": "a program of its own: numpy's number of threads",
+    "adapters/spark/daemon.py": "Spark's daemon: hands its environment over",
+    "worker/daemon.py": "a program of its own: numpy's number of threads",
     "adapters/spark/session.py": "JAVA_HOME and the variables that Spark itself reads",
 }
 

@@ -1,10 +1,12 @@
 """The process that forks Spark's Python workers: ``python -m kbq_assets.worker.daemon pyspark.worker``.
 
-It imports the tasks' modules and loads the kernels once, not in every worker.
+It imports the tasks' modules and loads the kernels once, not in every worker. With descriptors as arguments, it is a
+standby (`adapters/spark/daemon.py`).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
@@ -14,6 +16,8 @@ MODULE: Final = "kbq_assets.worker.daemon"
 
 def load() -> None:
     """Import and compile everything that a task needs."""
+    # Workers multiply no matrices, so numpy's idle threads would only cost time.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     import encodings.idna  # noqa: F401 (for the first connection)
 
     import kbq_assets.adapters.clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from typing import Final
@@ -12,8 +11,6 @@ MODULE: Final = "kbq_assets.worker.fork_server"
 
 def main() -> None:
     """Load what tasks need, then serve until the parent process closes its end of the socket."""
-    # Workers multiply no matrices, so numpy's idle threads would only cost time.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     from kbq_assets.adapters.process_pool.server import serve
     from kbq_assets.worker.daemon import load
 

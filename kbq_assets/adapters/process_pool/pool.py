@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, Final
 
+from kbq_assets.adapters.forking.signals import held_back
+from kbq_assets.adapters.forking.starting import start_program, wait_for_end
 from kbq_assets.adapters.process_pool import frames
-from kbq_assets.adapters.process_pool.signals import held_back
 from kbq_assets.core.errors import EngineEnded, Unavailable
 
-#: Time that the processes get for a clean end.
-_END_SECONDS: Final = 10.0
-#: Runs a module with the paths of this process. ``python -m`` would prefer modules of the current folder, so the server
-#: could import another release of KBQ than the driver.
-_RUN_MODULE: Final = """\
-import sys
-sys.path[:] = {path!r}
-import runpy
-runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
-"""
 #: Workers that get a task one after another, because the ones before ended without reading it: one that was killed
 #: while it was idle, then new ones.
 _MOST_WORKERS: Final = 4
@@ -60,18 +49,8 @@ class ProcessPool:
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
         self._is_closed = False
-        # A signal to all processes of a service must not end the server before it ignores signals.
-        with theirs, held_back():
-            self._server = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    _RUN_MODULE.format(path=sys.path, module=module),
-                    str(theirs.fileno()),
-                ],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
+        with theirs:
+            self._server = start_program(module, [theirs.fileno()])
 
     def __enter__(self) -> ProcessPool:
         return self
@@ -87,11 +66,7 @@ class ProcessPool:
             while self._idle:
                 self._idle.pop().close()
         self._control.close()
-        try:
-            self._server.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait()
+        wait_for_end(self._server)
 
     def run(self, task: Callable[[Any], Any], item: object) -> Any:
         """The result of ``task(item)``, which a worker computes; both must pickle. Threads may share it.

@@ -6,14 +6,14 @@ import contextlib
 import os
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from typing import Final
 
-from kbq_assets.adapters.forking import load_for_workers
+from kbq_assets.adapters.forking.children import is_child, reap
+from kbq_assets.adapters.forking.loading import load_for_workers
+from kbq_assets.adapters.forking.signals import ignore_all
 from kbq_assets.adapters.process_pool import frames
-from kbq_assets.adapters.process_pool.signals import ignore_all
 
 #: A worker's message before it runs a task: it has read it. If its connection ends later, the task has killed it.
 READ: Final = "read"
@@ -30,29 +30,13 @@ def serve(control: socket.socket, load: Callable[[], None]) -> None:
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not descriptors:
-            return _reap(0)  # workers end too, and a container's process 1 may not reap them
+            return reap(0)  # workers end too, and a container's process 1 may not reap them
         with socket.socket(fileno=descriptors[0]) as connection:
-            if _is_child():
+            if is_child("a process for a task"):
                 control.close()
                 _work(connection)
                 os._exit(0)
-        _reap(os.WNOHANG)
-
-
-def _is_child() -> bool:
-    """Fork. If that fails, print the error: only the task that needs the worker fails, when the connection closes."""
-    try:
-        return os.fork() == 0
-    except OSError as error:  # no memory, or too many processes
-        print(f"a process for a task did not start: {error}", file=sys.stderr, flush=True)
-        return False
-
-
-def _reap(options: int) -> None:
-    """Reap the workers that have ended (``os.WNOHANG``), or wait for all (0)."""
-    with contextlib.suppress(ChildProcessError):  # no children are left
-        while os.waitpid(-1, options)[0]:
-            pass
+        reap(os.WNOHANG)
 
 
 def _work(connection: socket.socket) -> None:

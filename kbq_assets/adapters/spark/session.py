@@ -13,8 +13,9 @@ import shlex
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from kbq_assets.adapters.java import JavaRuntime, find_java
 from kbq_assets.adapters.spark.classes import archive_options, kept_command
 from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION
 from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
+from kbq_assets.adapters.spark.standby import standby
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.config.redaction import SPARK_PATTERN
 from kbq_assets.core.errors import ConfigurationError
@@ -33,6 +35,8 @@ from kbq_assets.core.errors import ConfigurationError
 _LOGGER: Final = logging.getLogger("kbq.extract")
 _LOOPBACK = "127.0.0.1"
 _REDACTION = "spark.redaction.regex"
+#: Spark's option with the module that forks Python workers.
+DAEMON: Final = "spark.python.daemon.module"
 #: Spark's option to log its jobs and tasks for its history server.
 EVENT_LOG: Final = "spark.eventLog.enabled"
 #: Number of runs whose event logs are kept in `spark-events/`.
@@ -96,7 +100,7 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
     if settings.is_local:
         config |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     if daemon and (settings.is_local or _is_packed(settings)):
-        config["spark.python.daemon.module"] = daemon
+        config[DAEMON] = daemon
     config |= settings.options
     theirs = settings.options.get(_REDACTION)
     return config | {_REDACTION: f"({SPARK_PATTERN})|({theirs})" if theirs else SPARK_PATTERN}
@@ -165,13 +169,19 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
     options = spark_config(settings, home, daemon)
     java = find_java(home / "java")
     command = kept_command(java) if _is_plain(settings) else None
-    with _without_numpy_arguments():
-        context = _started(options, [str(java.executable), *command] if command else [])
+    with _without_numpy_arguments(), _standby(settings, options) as found:
+        context = _started({**options, **found}, [str(java.executable), *command] if command else [])
         context.setLogLevel("ERROR")
         try:
             yield context
         finally:
             _stop(context)
+
+
+def _standby(settings: SparkSettings, options: Mapping[str, str]) -> AbstractContextManager[dict[str, str]]:
+    """A standby of the daemon, if that runs on this machine."""
+    module = options.get(DAEMON, "")
+    return standby(module) if settings.is_local and module else nullcontext({})
 
 
 def hide_interrupts() -> None:
@@ -185,9 +195,19 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 
 def _stop(context: SparkContext) -> None:
     try:
+        _stop_accumulators(context)
         context.stop()
     except Exception as error:  # the JVM is gone; this error must not hide an error of the run
         _LOGGER.warning("Spark did not stop cleanly: %s", error)
+
+
+def _stop_accumulators(context: SparkContext) -> None:
+    """Stop PySpark's server of accumulators, which KBQ does not use, without waiting for it. It looks once a second
+    whether it should stop, so `SparkContext.stop` would take a second longer than Spark (ADR 13)."""
+    theirs: Any = context
+    if (server := getattr(theirs, "_accumulatorServer", None)) is not None:
+        theirs._accumulatorServer = None
+        threading.Thread(target=server.shutdown, name="kbq-accumulators", daemon=True).start()
 
 
 def _is_plain(settings: SparkSettings) -> bool:

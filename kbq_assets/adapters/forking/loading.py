@@ -1,4 +1,4 @@
-"""Prepares a process that forks workers."""
+"""Loads the workers' code."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Programs that load the workers' code once, and then fork workers."""
