@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.staging import staging_client
 from kbq_assets.commands import command_line as command_line  # noqa: PLC0414 - for mypy, a public name
-from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Bucket
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import time
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -81,6 +80,8 @@ def _from_google(name: str) -> str:
 
 def _from_plugin(text: str) -> str:
     name, _, target = text.partition(":")
+    from importlib.metadata import entry_points
+
     points = entry_points(group=GROUP)
     if name not in points.names:
         known = ", ".join(sorted(points.names)) or "none is installed"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Bucket, Folder
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import Settings
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from dagster_gcp import BigQueryResource, GCSResource
 
 from kbq_assets.adapters.google.auth import GoogleAccess
 from kbq_assets.adapters.google.clients import GoogleClients
-from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import Settings
 
 #: Resource keys. `GCS_EXTRACT` exists only if extraction has credentials of its own.

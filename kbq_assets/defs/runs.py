@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import dagster as dg
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.errors import InvalidName, KbqError, TransientError
 from kbq_assets.core.observation.run_totals import LASTING_MS
 from kbq_assets.defs.observation import check_events, page_checks

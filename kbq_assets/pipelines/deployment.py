@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.catalog.source_list import SourceList

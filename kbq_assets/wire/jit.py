@@ -168,6 +168,18 @@ def _load_byte(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @_primitive
+def _load_item(typing_context: Any, array: Any, index: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0].dtype
+        item = builder.load(
+            _pointer(context, builder, signature.args[0], arguments, context.get_data_type(kind))
+        )
+        return context.cast(builder, item, kind, types.int64)
+
+    return types.int64(array, types.int64), generate
+
+
+@_primitive
 def _load_word(typing_context: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = builder.load(_pointer(context, builder, signature.args[0], arguments, ir.IntType(64)))
@@ -225,6 +237,9 @@ int64: Any = np.int64
 
 load_byte: Callable[[Any, int], int] = _load_byte
 """The byte at an index, without numba's handling of negative indexes."""
+
+load_item: Callable[[Any, int], int] = _load_item
+"""The item at an index of a contiguous array of integers, without numba's handling of negative indexes."""
 
 load_word: Callable[[Any, int], Any] = _load_word
 """The eight bytes at an index, at any alignment, as uint64. Buffers are padded because of it."""

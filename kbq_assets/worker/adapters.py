@@ -8,11 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from kbq_assets.adapters.local_store import LocalObjectStore
-from kbq_assets.adapters.registry import ConfluentSchemaRegistry
 from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.backup.areas import PERSONAL, area_of
-from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Bucket, Folder
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.personal import Pseudonyms, parse_keys
@@ -24,6 +23,7 @@ from kbq_assets.worker.backup_place import BackupPlace
 if TYPE_CHECKING:
     from kbq_assets.adapters.gcs.store import GcsObjectStore
     from kbq_assets.adapters.google.clients import StorageClient
+    from kbq_assets.adapters.registry import ConfluentSchemaRegistry
     from kbq_assets.wire.files.codec import Codec
     from kbq_assets.wire.privacy.sealing import SealKey
 
@@ -95,6 +95,8 @@ def open_source(settings: Settings) -> RecordSource:
 
 def open_registry(settings: Settings) -> ConfluentSchemaRegistry:
     """The schema registry."""
+    from kbq_assets.adapters.registry import ConfluentSchemaRegistry
+
     return ConfluentSchemaRegistry(settings.registry)
 
 

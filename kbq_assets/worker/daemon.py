@@ -22,6 +22,7 @@ def load() -> None:
 
     import kbq_assets.adapters.clock
     import kbq_assets.adapters.kafka.librdkafka
+    import kbq_assets.adapters.registry
     import kbq_assets.worker.adapters
     import kbq_assets.worker.task
     import kbq_assets.worker.unit  # noqa: F401

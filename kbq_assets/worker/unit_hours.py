@@ -8,7 +8,6 @@ from typing import Final
 from kbq_assets.core.errors import NotFound, StateError
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.loading.completeness import HOUR_MS
-from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import (
@@ -46,6 +45,8 @@ def hours_of(
 def _complete_until(store: ObjectStore, unit: Unit, table: str) -> int:
     """The latest hour up to which the table is complete in any of its warehouses; 0 if it has no state. A damaged state
     stops the table's loads, but no extraction."""
+    from kbq_assets.core.loading.table_state import TableState
+
     found = 0
     for warehouse in unit.settings.destination.warehouses or (FIRST_WAREHOUSE,):
         path = warehouse_path(table_state_path(TableReference.parse(table)), warehouse)

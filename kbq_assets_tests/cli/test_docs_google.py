@@ -19,8 +19,8 @@ from kbq_assets.core.config.google_permissions import (
     READER_PERMISSIONS,
     RUN_JOBS,
     TABLE_PERMISSIONS,
-    Role,
 )
+from kbq_assets.core.config.roles import Role
 
 PAGE = (Path(__file__).parents[2] / "docs" / "google-cloud.md").read_text(encoding="utf-8")
 PERMISSIONS = [*BUCKET_PERMISSIONS, RUN_JOBS, GET_DATASET, CREATE_TABLES, LIST_TABLES, *TABLE_PERMISSIONS]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN, Role
+from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.ports.object_store import ObjectStore
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.google.folders import FOLDERS, wrong_folders

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.errors import ConfigurationError, TransientError
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path

@@ -10,7 +10,7 @@ from google.cloud.storage import Client
 
 from kbq_assets.adapters import gcs
 from kbq_assets.core.backup.areas import PERSONAL, REGULAR
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.topic_settings import TopicSettings

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
-from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import BigQueryProject
+from kbq_assets.core.config.roles import Role
 
 if TYPE_CHECKING:  # BigQuery's client imports pandas, so each client is imported only if it is needed
     from google.cloud.bigquery import Client as BigQueryClient

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.erasure.model import ERASURES
 from kbq_assets.core.extraction.cost import COSTS
 from kbq_assets.core.observation.run_totals import METRICS
@@ -30,14 +30,6 @@ from kbq_assets.core.protocol.names import (
 from kbq_assets.core.replay.model import AREAS, REPLAYS
 from kbq_assets.core.topics.evolution import VARIANTS
 from kbq_assets.core.topics.json.inference import SHAPES
-
-
-class Role(StrEnum):
-    """A role with its own credentials: `KBQ_EXTRACT_CREDENTIALS` or `KBQ_LOAD_CREDENTIALS`."""
-
-    EXTRACT = "extract"
-    LOAD = "load"
-
 
 #: Folders of the staging area in which a role creates objects.
 CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {

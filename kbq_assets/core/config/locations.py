@@ -19,8 +19,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
-from urllib.parse import parse_qsl
-from urllib.request import url2pathname
+from urllib.parse import parse_qsl, unquote
 
 from kbq_assets.core.errors import ConfigurationError, InvalidName
 from kbq_assets.core.protocol.names import check_warehouse
@@ -216,7 +215,7 @@ def _folder(url: str, forms: str) -> Path:
         return Path(url)
     if scheme != "file" or not rest.startswith("/"):
         _refuse(f"{url!r} is not the address of a folder", forms)
-    return Path(url2pathname(rest))
+    return Path(unquote(rest))
 
 
 def _is_prefix(prefix: str) -> bool:

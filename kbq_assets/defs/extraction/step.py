@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.observation.check_names import BACKUPS_RUN, PARTITIONS_RUN
 from kbq_assets.core.plurals import counted
 from kbq_assets.defs.events import in_batches

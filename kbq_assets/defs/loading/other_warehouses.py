@@ -14,7 +14,7 @@ from dataclasses import replace
 import dagster as dg
 from dagster_pyspark import PySparkResource
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.defs.assets import LOAD_POOL, shown_by, tables_asset
 from kbq_assets.defs.jobs import LOAD_TAG, OpEvents, bounded_job
 from kbq_assets.defs.loading.datasets import dataset_spec

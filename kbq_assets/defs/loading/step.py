@@ -9,7 +9,7 @@ from functools import partial
 import dagster as dg
 from dagster_pyspark import PySparkResource
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference, commit_topic

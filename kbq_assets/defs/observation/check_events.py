@@ -12,7 +12,7 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.observation import check_names as names
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.core.plurals import counted

@@ -20,7 +20,6 @@ from kbq_assets.core.config.google_permissions import (
     SET_CATEGORY,
     TABLE_PERMISSIONS,
     Grant,
-    Role,
     bucket_grant,
     can_load,
     dataset_grant,
@@ -29,6 +28,7 @@ from kbq_assets.core.config.google_permissions import (
     policy_tag_grant,
 )
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Refused
 from kbq_assets.core.plurals import counted

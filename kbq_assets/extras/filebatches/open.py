@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbq_assets.adapters.filebatches.connect import open_file_loads, with_every_name
-from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import parse_staging
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.filebatches.ports import FilePorts, steering_names

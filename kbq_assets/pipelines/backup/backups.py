@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.areas import AREAS, PERSONAL, area_of
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import commit_path, commit_path_of, shard_of

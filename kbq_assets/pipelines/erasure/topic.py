@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kbq_assets.core.backup.areas import AREAS, PERSONAL
 from kbq_assets.core.backup.backup_names import BACKUP
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.erasure.model import Erasure, reaching
 from kbq_assets.core.errors import InvalidName, Refused
 from kbq_assets.core.loading.batches import identity

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError, Defect, KbqError
 from kbq_assets.core.extraction.planning import ExtractionPlan

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import BigQueryProject, LakeAddress
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.merging import MERGE_FILES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.observation.arrivals import Arrivals
 from kbq_assets.core.observation.checks import CheckResult

@@ -212,6 +212,13 @@ def _is_utf8_from(buffer: Any, position: int, end: int) -> bool:
     return accepted
 
 
+@inlined
+def bound_size(bounds: Any, bound: int) -> int:
+    """The bytes of a decimal's bound. A number with fewer bytes fits, since the first byte of a bound is not zero."""
+    size: int = (int64(bounds[bound]) << 8) | int64(bounds[bound + 1])
+    return size
+
+
 @outlined
 def decimal_fits(buffer: Any, start: int, end: int, bounds: Any, bound: int) -> bool:
     """Whether a big-endian two's complement number has no more digits than its type's precision.
@@ -220,7 +227,7 @@ def decimal_fits(buffer: Any, start: int, end: int, bounds: Any, bound: int) -> 
     """
     if start == end:
         return False
-    size = (int64(bounds[bound]) << 8) | int64(bounds[bound + 1])
+    size = bound_size(bounds, bound)
     flip = 0xFF if load_byte(buffer, start) >= 0x80 else 0
     limit = bound + 2 + (size if flip else 0)
     for index in range(start, end - size):

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from kbq_assets.wire.chunk import Chunk, Longs
-from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
+from kbq_assets.wire.jit import inlined, int64, kernel, load_byte, load_item
 from kbq_assets.wire.json.scanner import scan_json
 from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.program import WIDTH, Op, Program
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.scan import (
+    bound_size,
     decimal_fits,
     is_utf8,
     read_int,
@@ -136,12 +137,22 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
             reason = _TOO_LARGE
         elif position > end:
             reason = _TRUNCATED
-        at = position
+        at, begun = position, pc
         while reason == 0:
-            at = position
-            op = code[pc]
-            a = int64(code[pc + 1])
+            at, begun = position, pc
+            op = load_item(code, pc)
+            a = load_item(code, pc + 1)
             if op == _STRING:
+                byte = load_byte(buffer, position)
+                if byte & 0x81 == 0:  # a length below 64
+                    position += 1 + (byte >> 1)
+                    if position > end:
+                        reason = _TRUNCATED
+                    elif not is_utf8(buffer, at + 1, position):
+                        reason = _BAD_UTF8
+                    else:
+                        pc += WIDTH
+                    continue
                 length, position = read_long(buffer, position, end)
                 if position < 0:
                     reason = -position
@@ -161,13 +172,13 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                     pc += WIDTH
                 elif byte == a:
                     position += 1
-                    pc = int64(code[pc + 2])
+                    pc = load_item(code, pc + 2)
                 else:  # invalid, or encoded in more bytes than necessary
                     branch, position = wide_index(buffer, position, end)
                     if position < 0:
                         reason = -position
                     elif branch == a >> 1:
-                        pc = int64(code[pc + 2])
+                        pc = load_item(code, pc + 2)
                     elif branch == 1 - (a >> 1):
                         pc += WIDTH
                     else:
@@ -204,8 +215,10 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                     reason = _BAD_LENGTH
                 elif length > end - position:
                     reason = _TRUNCATED
-                elif op == _DECIMAL_BYTES and not decimal_fits(
-                    buffer, position, position + length, bounds, a
+                elif (
+                    op == _DECIMAL_BYTES
+                    and not 0 < length < bound_size(bounds, a)  # nearly all: no need to compare
+                    and not decimal_fits(buffer, position, position + length, bounds, a)
                 ):
                     reason = _OUT_OF_RANGE
                 else:
@@ -220,7 +233,7 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                 elif op == _ENUM:
                     pc += WIDTH
                 else:
-                    pc = int64(jumps[int64(code[pc + 2]) + index])
+                    pc = int64(jumps[load_item(code, pc + 2) + index])
             elif op == _BOOLEAN:
                 if position >= end:
                     reason = _TRUNCATED
@@ -249,7 +262,7 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                     top += _FRAME
                     pc = a
             elif op == _NEXT:
-                if stack[top - 2] > 0:
+                if load_item(stack, top - 2) > 0:
                     stack[top - 2] -= 1
                     pc = a
                 elif stack[top - 1] >= 0 and stack[top - 1] != position:
@@ -293,7 +306,7 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                 top -= _FRAME
                 pc = stack[top]
             elif op == _DECIMAL_FIXED:
-                size = int64(code[pc + 2])
+                size = load_item(code, pc + 2)
                 if size > end - position:
                     reason = _TRUNCATED
                 elif not decimal_fits(buffer, position, position + size, bounds, a):
@@ -308,7 +321,7 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
         if reason != 0:
             reasons[k] = reason
             positions[k] = at - start
-            instructions[k] = pc
+            instructions[k] = begun
 
 
 @kernel

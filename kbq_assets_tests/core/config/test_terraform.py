@@ -16,8 +16,8 @@ from kbq_assets.core.config.google_permissions import (
     DELETES_IN,
     GET_BUCKET,
     JOB_ROLE,
-    Role,
 )
+from kbq_assets.core.config.roles import Role
 
 MODULE = Path(__file__).parents[3] / "deploy" / "terraform"
 MAIN = (MODULE / "main.tf").read_text(encoding="utf-8")

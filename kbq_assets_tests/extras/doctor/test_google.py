@@ -15,9 +15,9 @@ from kbq_assets.core.config.google_permissions import (
     DELETES_IN,
     SET_CATEGORY,
     TABLE_PERMISSIONS,
-    Role,
 )
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Refused, Unavailable
 from kbq_assets.extras.doctor.check import Check, Outcome

@@ -11,7 +11,7 @@ import pytest
 
 from kbq_assets.adapters.gcs import open_gcs_store
 from kbq_assets.adapters.google.auth import GoogleAccess
-from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.roles import Role
 from kbq_assets_tests.google.folders import wrong_folders
 from kbq_assets_tests.google.project.place import Place
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN, Role
+from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN
+from kbq_assets.core.config.roles import Role
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Phase
 from kbq_assets.definitions import Parts, command_line

@@ -202,6 +202,36 @@ def test_the_message_names_field_and_byte() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "cut"),
+    [
+        ("long", b"\x80"),
+        ("int", b"\x80"),
+        ("double", bytes(7)),
+        ("boolean", b""),
+        ("string", b"\x04a"),
+        ("bytes", b"\x04a"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, b"\x80"),
+        ({"type": "fixed", "name": "F", "size": 3}, bytes(2)),
+    ],
+)
+def test_the_message_names_the_field_in_which_a_value_is_cut_off(kind: Any, cut: bytes) -> None:
+    program = compile_program(avro.parse(record_of(("first", kind), ("second", "string"))))
+    validation = validate_avro(chunk_of(cut), program, None, LIMITS, prefix=0)
+    assert describe(program, validation, 0, position=False) == f"{Reason.TRUNCATED.message} in field first"
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 62, 63, 64, 65, 90])
+def test_a_text_of_any_length_is_checked_to_its_end(size: int) -> None:
+    text, after = encode_long(size) + b"a" * size, encode_long(7)
+    schema = record_of(("text", "string"), ("after", "int"))
+    assert verdict(schema, text + after) == Reason.GOOD
+    assert verdict(schema, text + after + b"x") == Reason.TRAILING_BYTES
+    if size:
+        assert verdict(schema, text[:-1]) == Reason.TRUNCATED
+        assert verdict(schema, text[:-1] + b"\xff" + after) == Reason.INVALID_UTF8
+
+
 def test_the_message_of_what_no_field_is_to_blame_for_names_none() -> None:
     program = compile_program(avro.parse(record_of(("id", "bytes"))))
     validation = validate_avro(chunk_of(bytes(101)), program, None, LIMITS)
