@@ -190,6 +190,20 @@ def _load_word(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @_primitive
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], arguments, ir.IntType(8))
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+        to_read, to_all_caches, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(fetch, [pointer, to_read, to_all_caches, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+@_primitive
 def _trailing_zeros(typing_context: Any, word: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -243,6 +257,9 @@ load_item: Callable[[Any, int], int] = _load_item
 
 load_word: Callable[[Any, int], Any] = _load_word
 """The eight bytes at an index, at any alignment, as uint64. Buffers are padded because of it."""
+
+prefetch: Callable[[Any, int], None] = _prefetch
+"""Start loading the byte at an index into the processor's caches. The index may lie outside of the array."""
 
 trailing_zeros: Callable[[Any], int] = _trailing_zeros
 """The number of zero bits below the lowest one bit of a nonzero uint64."""

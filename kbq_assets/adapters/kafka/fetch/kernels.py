@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_byte, store_byte
+from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_byte, prefetch, store_byte
 from kbq_assets.wire.records.scan import is_utf8, read_long, write_long
 
 # Columns of a batch's row in the table that kernels read.
@@ -68,6 +68,7 @@ def parse_records(buffer: Any, batches: Any, from_offset: int, until: int, field
             if position < 0 or length < 0 or length > end - position:
                 return -1 - index
             last, behind = delta, position + length
+            prefetch(buffer, behind + length)  # the record after the next one, if all have the same length
             stamp, position = read_long(buffer, position + 1, behind)
             if position < 0:
                 return -1 - index
