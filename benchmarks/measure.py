@@ -24,6 +24,8 @@ from pathlib import Path
 
 import psutil
 
+from kbq_assets.worker.daemon import MODULE
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAMPLE_SECONDS = 0.1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -107,9 +109,10 @@ class _Sampler(threading.Thread):
 
 
 def _is_python_worker(command: Sequence[str]) -> bool:
-    """Whether a process is a worker, or the daemon that forks workers: `python -m MODULE pyspark.worker`. False for a
-    zombie, which has no command line."""
-    return "python" in Path("".join(command[:1])).name and any("pyspark" in part for part in command[1:4])
+    """Whether a process is a worker, or one that forks workers: Spark's daemon (`python -m MODULE pyspark.worker`), or
+    its standby (`python -c CODE`, with the module's name in the code). False for a zombie, which has no command line."""
+    is_python = "python" in Path("".join(command[:1])).name
+    return is_python and any("pyspark" in part or MODULE in part for part in command[1:4])
 
 
 def _ignores_children(pid: int) -> bool:
