@@ -110,7 +110,7 @@ class _Sampler(threading.Thread):
 
 def _is_python_worker(command: Sequence[str]) -> bool:
     """Whether a process is a worker, or one that forks workers: Spark's daemon (`python -m MODULE pyspark.worker`), or
-    its standby (`python -c CODE`, with the module's name in the code). False for a zombie, which has no command line."""
+    its standby (`python -c CODE` with the module's name in CODE). False for a zombie, which has no command line."""
     is_python = "python" in Path("".join(command[:1])).name
     return is_python and any("pyspark" in part or MODULE in part for part in command[1:4])
 
