@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,16 @@ from kbq_assets.core.config.google_permissions import (
 )
 from kbq_assets.core.config.roles import Role
 
-PAGE = (Path(__file__).parents[2] / "docs" / "google-cloud.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "google-cloud.md").read_text(encoding="utf-8")
 PERMISSIONS = [*BUCKET_PERMISSIONS, RUN_JOBS, GET_DATASET, CREATE_TABLES, LIST_TABLES, *TABLE_PERMISSIONS]
+
+
+def test_images_have_the_projects_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert re.findall(r"/kbq/kbq:(\S+)", PAGE) == [version]
+    assert f"tag: {version}\n" in (ROOT / "deploy" / "helm" / "example-values.yaml").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "deploy" / "helm" / "Chart.yaml").read_text()
 
 
 @pytest.mark.parametrize("permission", PERMISSIONS)
