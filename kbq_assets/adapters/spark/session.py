@@ -48,6 +48,8 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _HOME: Final = "SPARK_HOME"
 #: The Java class that `spark-submit` finally runs for PySpark.
 _GATEWAY: Final = "org.apache.spark.api.python.PythonGatewayServer"
+#: Prefixes of Spark's options that choose the Python of workers and its variables.
+_OF_DAEMON: Final = ("spark.pyspark.", "spark.executorEnv.")
 #: Prefixes of variables that affect Spark's scripts. `_OWN_VARIABLES` are those that `prepare_environment` sets.
 _READ_BY_SCRIPTS: Final = ("SPARK_", "HADOOP_", "YARN_", "PYSPARK_SUBMIT_ARGS")
 _OWN_VARIABLES: Final = ("SPARK_LAUNCHER_OPTS", "SPARK_LOCAL_IP")
@@ -179,9 +181,12 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
 
 
 def _standby(settings: SparkSettings, options: Mapping[str, str]) -> AbstractContextManager[dict[str, str]]:
-    """A standby of the daemon, if that runs on this machine."""
+    """A standby of the daemon, if Spark would run that on this machine with the same Python and variables."""
     module = options.get(DAEMON, "")
-    return standby(module) if settings.is_local and module else nullcontext({})
+    is_same = os.environ.get("PYSPARK_PYTHON") == sys.executable and not any(
+        name.startswith(_OF_DAEMON) for name in settings.options
+    )
+    return standby(module) if settings.is_local and module and is_same else nullcontext({})
 
 
 def hide_interrupts() -> None:

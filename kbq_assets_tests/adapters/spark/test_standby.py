@@ -140,12 +140,27 @@ def test_where_no_socket_fits_there_is_no_standby(
     assert loaded.read_text() == "" and list(deep.iterdir()) == []
 
 
-def test_only_a_daemon_on_this_machine_has_a_standby(loaded: Path) -> None:
-    ours = {session.DAEMON: standing_by.MODULE}
-    cluster = SparkSettings("spark://127.0.0.1:7077")
-    for settings, options in ((cluster, ours), (SparkSettings("local[1]"), {})):
-        with session._standby(settings, options) as found:
-            assert found == {}
+LOCAL = SparkSettings("local[1]")
+
+
+@pytest.mark.parametrize(
+    ("settings", "python", "has_one"),
+    [
+        (LOCAL, sys.executable, True),
+        (LOCAL, "/opt/python", False),
+        (SparkSettings("spark://127.0.0.1:7077"), sys.executable, False),
+        (SparkSettings("local[1]", {"spark.pyspark.python": "/opt/python"}), sys.executable, False),
+        (SparkSettings("local[1]", {"spark.executorEnv.LD_PRELOAD": "mine.so"}), sys.executable, False),
+        (SparkSettings("local[1]", {"spark.driver.memory": "2g"}), sys.executable, True),
+    ],
+)
+def test_there_is_a_standby_if_the_daemon_would_run_here_with_the_same_python_and_variables(
+    settings: SparkSettings, python: str, has_one: bool, loaded: Path, variables: Variables
+) -> None:
+    variables["PYSPARK_PYTHON"] = python
+    for module, expected in ((standing_by.MODULE, has_one), ("", False)):
+        with session._standby(settings, {session.DAEMON: module}) as found:
+            assert (list(found) == [OPTION]) == expected
 
 
 @pytest.mark.spark
