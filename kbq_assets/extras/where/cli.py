@@ -183,7 +183,9 @@ def _places(
     """A record's places, without its copies and with them."""
     copies = locate_copies(operator.backups, *record)
     is_known = not copies or bool(view.commit_paths(record[0].topic))
-    found = locate(view, *record, operator.deployment.warehouse if query else None) if is_known else []
+    deployment = operator.deployment
+    warehouse = deployment.warehouse if query else None
+    found = locate(view, *record, warehouse, deployment.sources.has) if is_known else []
     return found, [*found, *copies]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # this loads kernels
 
 #: Number of a table's newest load jobs in which the job of a file is searched. BigQuery answers ten per second.
 _JOBS: Final = 100
+#: The beginning of the text for a topic that KBQ does not extract.
+_UNKNOWN: Final = "unknown topic"
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,18 @@ class Place:
     block: BlockPlace | None = None
 
 
-def locate(view: LoadView, tp: TopicPartition, offset: int, warehouse: Warehouse | None) -> list[Place]:
-    """The places of the record at an offset. Without a warehouse, no query is made. Raises Unavailable."""
+def locate(
+    view: LoadView,
+    tp: TopicPartition,
+    offset: int,
+    warehouse: Warehouse | None,
+    is_listed: Callable[[str], bool] = lambda topic: True,
+) -> list[Place]:
+    """The places of the record at an offset. Without a warehouse, no query is made. ``is_listed``: whether the source
+    list has a topic. Raises Unavailable."""
     commit = next((c for c in view.commits if c.topic == tp.topic and tp.partition in c.partitions), None)
     if commit is None:
-        return [_no_commit(view, tp)]
+        return [_no_commit(view, tp, is_listed)]
     if has(erased_of(view.cache.store, commit, tp.partition), offset):
         found = [Place("commit", str(tp), "erased: it is never read again", ("kbq erase list",))]
     else:
@@ -206,12 +215,16 @@ def _what(name: StagedFileName) -> str:
     return f"{name.topic_partition} from offset {name.first_offset}, epoch {name.epoch}, for {name.table}"
 
 
-def _no_commit(view: LoadView, tp: TopicPartition) -> Place:
+def _no_commit(view: LoadView, tp: TopicPartition, is_listed: Callable[[str], bool]) -> Place:
     for path in view.commit_paths(tp.topic):
         broken = view.commit_objects.get(path)
         if isinstance(broken, KbqError):
             return Place("commit", path, broken.message, (broken.next_step,))
-    return Place("commit", tp.topic, f"{tp} is not extracted yet, or KBQ does not extract it", ("kbq plan",))
+    if is_listed(tp.topic):
+        return Place("commit", tp.topic, f"{tp} is not extracted yet", ("kbq plan",))
+    return Place(
+        "commit", tp.topic, f"{_UNKNOWN}: it has no commit, and is not in the source list", ("kbq plan",)
+    )
 
 
 def _in_commit(partition: PartitionCommit, tp: TopicPartition, offset: int) -> Place:
@@ -300,4 +313,6 @@ def _state(view: LoadView, table: TableReference) -> TableState:
 
 def explained(places: Iterable[Place]) -> bool:
     """Whether places show where a record is, or why it is nowhere."""
-    return any(place.kind != "commit" or not place.text.startswith("extracted") for place in places)
+    return any(
+        place.kind != "commit" or not place.text.startswith(("extracted", _UNKNOWN)) for place in places
+    )

@@ -95,6 +95,11 @@ class SourceList:
         """The topics with unknown options, each with the mistake."""
         return SourceLines(self.read()).unknown(topics)
 
+    def has(self, topic: str) -> bool:
+        """Whether the list names a topic, with known options or not."""
+        lines = SourceLines(self.read())
+        return bool(lines.settings_of((topic,)) or lines.unknown((topic,)))
+
     def restarts(self, topics: Collection[str]) -> bool:
         """Whether KBQ itself retries a parked table with files of these topics."""
         return all(settings.extraction.restart == "auto" for settings in self.select(topics).values())

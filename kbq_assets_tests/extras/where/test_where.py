@@ -28,7 +28,13 @@ def staged(world: FakePlatform) -> str:
 
 
 def test_a_topic_that_kbq_does_not_know(run: Shell) -> None:
-    assert "is not extracted yet, or KBQ does not extract it" in run.done("where", "nowhere", "0", "7")
+    shown = run("where", "nowhere", "0", "7")
+    assert (shown.exit_code, "it has no commit, and is not in the source list" in shown.stdout) == (1, True)
+
+
+def test_a_topic_that_is_not_extracted_yet(world: FakePlatform, run: Shell) -> None:
+    world.produce(1)
+    assert f"{TP} is not extracted yet" in run.done("where", TOPIC, "0", "0")
 
 
 def test_a_record_on_its_way_to_the_warehouse(world: FakePlatform, run: Shell) -> None:
