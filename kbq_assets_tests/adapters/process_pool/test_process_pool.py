@@ -30,6 +30,7 @@ from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets_tests.adapters.process_pool import crowded, dying, serving
 from kbq_assets_tests.contracts import engine as contract
 from kbq_assets_tests.contracts.engine import EngineContract, outcomes, unit
+from kbq_assets_tests.fixtures.processes import is_gone, until
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ class TestProcessEngine(EngineContract):
         server, worker = pool.run(parent_and_self, None)
         psutil.Process(server).kill()
         psutil.Process(worker).kill()
-        _until(lambda: _is_gone(worker))
+        until(lambda: is_gone(worker))
         engine.submit((unit(number=1),))  # to the idle worker, which has died
         [failed] = outcomes(engine, 1)
         assert "the process that starts workers ended" in failed.failure
@@ -70,7 +71,7 @@ class TestProcessEngine(EngineContract):
             workers = {worker for _, worker in threads.map(partial(pool.run, parent_and_self), range(9))}
         for worker in workers:
             psutil.Process(worker).kill()
-        _until(lambda: all(map(_is_gone, workers)))
+        until(lambda: all(map(is_gone, workers)))
         for number in range(3):
             engine.submit((unit(number=number),))
             assert outcomes(engine, 1) == [UnitOutcome(unit(number=number))]
@@ -185,7 +186,7 @@ def test_a_worker_that_dies_before_it_reads_its_task_is_replaced_and_the_task_ru
     psutil.Process(worker).suspend()
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(pool.run, noted, tmp_path / "runs")
-        _until(lambda: _has_unread(pool))
+        until(lambda: _has_unread(pool))
         psutil.Process(worker).kill()
         assert running.result() not in (worker, os.getpid())
     assert (tmp_path / "runs").read_text() == "once\n"
@@ -228,7 +229,7 @@ def test_a_given_up_task_that_waits_for_its_worker_does_not_run(pool: ProcessPoo
     server.suspend()  # it starts no worker
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(pool.run, noted, tmp_path / "runs")
-        _until(lambda: _has_unread(pool))
+        until(lambda: _has_unread(pool))
         pool.give_up()
         assert isinstance(running.exception(), WorkerDied)
     server.resume()
@@ -269,7 +270,7 @@ def test_no_process_outlives_a_pool() -> None:
         processes = pool.run(parent_and_self, None)
         thread = threading.Thread(target=_run_forever, args=(pool,))
         thread.start()
-        _until(lambda: bool(pool._busy))
+        until(lambda: bool(pool._busy))
     thread.join()
     assert not any(map(psutil.pid_exists, processes)), (
         "the server collects its workers, and the pool the server"
@@ -283,7 +284,7 @@ def test_no_process_outlives_a_killed_driver() -> None:
         processes = [int(number) for number in driver.stdout.readline().split()]
         assert len(processes) == 2
         driver.kill()
-    _until(lambda: all(map(_is_gone, processes)))
+    until(lambda: all(map(is_gone, processes)))
 
 
 @dataclass(frozen=True)
@@ -320,7 +321,7 @@ def test_an_interrupt_does_not_wait_for_tasks(pool: ProcessPool, tmp_path: Path)
     class Interrupted(list[Item]):
         def __iter__(self) -> Iterator[Item]:
             yield from super().__iter__()
-            _until((tmp_path / "runs").exists)
+            until((tmp_path / "runs").exists)
             raise KeyboardInterrupt
 
     tasks = ProcessTasks(lambda: pool, endless, "a compaction of")
@@ -340,16 +341,3 @@ def _has_unread(pool: ProcessPool) -> bool:
     """Whether a worker has not read all that the pool has sent."""
     sent = [fcntl.ioctl(worker._connection, termios.TIOCOUTQ, bytes(4)) for worker in pool._busy]
     return any(map(any, sent))
-
-
-def _is_gone(pid: int) -> bool:
-    """Whether a process has ended. Where process 1 is no init, it stays a zombie."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _until(happens: Callable[[], bool]) -> None:
-    while not happens():
-        time.sleep(0.01)

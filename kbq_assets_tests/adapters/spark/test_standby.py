@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from kbq_assets.adapters.spark.standby import standby
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.worker import daemon
 from kbq_assets_tests.adapters.spark import standing_by, waiting_driver
+from kbq_assets_tests.fixtures.processes import is_gone, until
 from kbq_assets_tests.fixtures.variables import Variables
 
 SPARKS_ARGUMENT = "pyspark.worker"
@@ -67,11 +67,11 @@ def test_sparks_daemon_is_a_fork_of_the_standby_with_the_environment_and_streams
                 output, errors = started.communicate()  # closes its standard input
                 assert (output, errors) == ("", "an error\n")
             assert started.returncode == 0
-            _until(partial(_is_gone, report["pid"]))
+            until(partial(is_gone, report["pid"]))
     assert loaded.read_text() == f"{report['parent']}\n"
 
 
-def test_a_daemon_whose_standby_is_gone_loads_the_code_itself(tmp_path: Path, loaded: Path) -> None:
+def test_a_daemon_whose_standbyis_gone_loads_the_code_itself(tmp_path: Path, loaded: Path) -> None:
     with standby(standing_by.MODULE) as options:
         pass
     with sparks_daemon(tmp_path, {STANDBY: options[OPTION]}) as (started, report):
@@ -102,7 +102,7 @@ def test_a_daemon_outlives_its_standby_and_ends_with_spark(tmp_path: Path, loade
         assert started.poll() is None
         started.communicate()
         assert started.returncode == 0
-        _until(lambda: _is_gone(report["pid"]))
+        until(lambda: is_gone(report["pid"]))
 
 
 def test_a_standby_ends_with_its_driver(loaded: Path) -> None:
@@ -112,9 +112,9 @@ def test_a_standby_ends_with_its_driver(loaded: Path) -> None:
     ) as driver:  # fmt: skip
         assert driver.stdout is not None
         driver.stdout.readline()
-        _until(lambda: loaded.read_text().endswith("\n"))
+        until(lambda: loaded.read_text().endswith("\n"))
         driver.kill()
-    _until(lambda: _is_gone(int(loaded.read_text())))
+    until(lambda: is_gone(int(loaded.read_text())))
 
 
 def test_a_standby_that_does_not_end_is_killed(
@@ -125,7 +125,7 @@ def test_a_standby_that_does_not_end_is_killed(
     with standby(standing_by.MODULE) as options:
         started, report = stack.enter_context(sparks_daemon(tmp_path, {STANDBY: options[OPTION]}))
     # It waits for the end of its daemon, which Spark has not stopped.
-    assert _is_gone(report["parent"]) and started.poll() is None
+    assert is_gone(report["parent"]) and started.poll() is None
     stack.close()
 
 
@@ -172,8 +172,8 @@ def test_sparks_workers_are_forks_of_the_standby_and_all_end_with_the_context(tm
         standing = serving.parent()
         assert standing is not None and standing.ppid() == os.getpid()
         assert daemon.MODULE in " ".join(standing.cmdline())
-    _until(lambda: _is_gone(serving.pid))
-    assert _is_gone(standing.pid)
+    until(lambda: is_gone(serving.pid))
+    assert is_gone(standing.pid)
 
 
 def test_stopping_does_not_wait_for_pysparks_server_of_accumulators() -> None:
@@ -197,17 +197,4 @@ def test_stopping_does_not_wait_for_pysparks_server_of_accumulators() -> None:
     session._stop(context)
     assert stopped == ["context"]
     may_end.set()
-    _until(lambda: stopped == ["context", "accumulators"])
-
-
-def _is_gone(pid: int) -> bool:
-    """Whether a process has ended. Where process 1 is no init, it stays a zombie."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _until(happens: Callable[[], bool]) -> None:
-    while not happens():
-        time.sleep(0.01)
+    until(lambda: stopped == ["context", "accumulators"])
