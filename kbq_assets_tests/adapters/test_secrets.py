@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.metadata
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -120,7 +121,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     def installed(function: Any) -> None:
         monkeypatch.setattr(EntryPoint, "load", lambda point: function)
         points = EntryPoints([EntryPoint("vault", "vault:read", secrets.GROUP)])
-        monkeypatch.setattr(secrets, "entry_points", lambda group: points.select(group=group))
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points.select(group=group))
 
     return installed
 

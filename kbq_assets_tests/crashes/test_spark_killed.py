@@ -78,13 +78,16 @@ class SparkRun:
         return len(self._family) >= 3  # a JVM, a daemon and a worker
 
     def workers(self) -> list[psutil.Process]:
-        """The children of PySpark's daemon."""
-        found: list[psutil.Process] = []
-        for process in self._children():
-            with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended, waited for or not
-                if "pyspark.worker" in process.cmdline() and process.children():
-                    found.extend(process.children())
-        return found
+        """The forks of PySpark's daemon, which is a fork of its standby."""
+        return [
+            worker for standby in self._direct() for daemon in _forks(standby) for worker in _forks(daemon)
+        ]
+
+    def _direct(self) -> list[psutil.Process]:
+        """The standby and Spark's JVM."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process.pid).children()
+        return []
 
     def _children(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -100,6 +103,13 @@ class SparkRun:
         for process in left:
             process.kill()
         return left
+
+
+def _forks(process: psutil.Process) -> list[psutil.Process]:
+    """The children that run the same program as their parent; empty if the process has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [child for child in process.children() if child.cmdline() == process.cmdline()]
+    return []
 
 
 Begin: TypeAlias = Callable[[], tuple[World, SparkRun]]

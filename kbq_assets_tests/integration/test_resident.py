@@ -16,6 +16,7 @@ import pytest
 
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.worker import daemon
 from kbq_assets_tests.integration.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -51,7 +52,8 @@ class ResidentRun:
 
     def child(self) -> psutil.Process:
         """The process that runs tasks or starts their workers: Spark's JVM, or the fork server."""
-        [found] = psutil.Process(self.process.pid).children()
+        children = psutil.Process(self.process.pid).children()
+        [found] = [child for child in children if daemon.MODULE not in " ".join(child.cmdline())]
         return found
 
 
