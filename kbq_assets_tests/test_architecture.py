@@ -29,6 +29,7 @@ READERS_OF_THE_ENVIRONMENT = {
     "defs/instance/database.py": "written for Dagster's configuration, which names a variable",
     "defs/instance/webserver.py": "a program of its own: the public address of the UI",
     "adapters/spark/daemon.py": "Spark's daemon: hands its environment over",
+    "adapters/spark/standby.py": "takes that environment over",
     "worker/daemon.py": "a program of its own: numpy's number of threads",
     "adapters/spark/session.py": "JAVA_HOME and the variables that Spark itself reads",
 }

@@ -1,18 +1,24 @@
-"""Starts the standby of Spark's daemon (see `daemon`)."""
+"""The standby of Spark's daemon (see `daemon`): how the driver starts it, and how it takes over."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import select
 import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from kbq_assets.adapters.forking.children import is_child, reap
+from kbq_assets.adapters.forking.signals import ignore_all
 from kbq_assets.adapters.forking.starting import start_program, wait_for_end
-from kbq_assets.adapters.spark.daemon import STANDBY
+from kbq_assets.adapters.spark.daemon import READY, STANDBY, STREAMS, fork_workers, load_code
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
 
@@ -46,3 +52,40 @@ def _start(module: str, path: Path, control: socket.socket) -> subprocess.Popen[
         listener.bind(str(path))
         listener.listen()
         return start_program(module, [listener.fileno(), control.fileno()])
+
+
+def stand_by(listener: socket.socket, control: socket.socket, load: Callable[[], None]) -> None:
+    """Load, then fork a daemon for each connection, until the other end of ``control`` closes."""
+    ignore_all()
+    load_code(load)
+    either = select.poll()
+    for each in (listener, control):
+        either.register(each, select.POLLIN)
+    while control.fileno() not in [ready for ready, _ in either.poll()]:
+        connection, _ = listener.accept()
+        with connection:
+            if is_child("Spark's daemon"):
+                listener.close()
+                control.close()
+                _take_over(connection)
+                return
+        reap(os.WNOHANG)
+    reap(0)
+    os._exit(0)
+
+
+def _take_over(connection: socket.socket) -> None:
+    """Become the daemon that Spark started."""
+    data, streams, _, _ = socket.recv_fds(connection, 1, len(STREAMS))
+    while more := connection.recv(65_536):
+        data += more
+    theirs = json.loads(data)
+    os.environ.clear()
+    os.environ.update(theirs["environ"])
+    os.chdir(theirs["folder"])
+    sys.argv[:] = theirs["argv"]
+    for ours, stream in zip(STREAMS, streams, strict=True):
+        os.dup2(stream, ours)
+        os.close(stream)
+    connection.sendall(READY)
+    fork_workers()
