@@ -18,9 +18,10 @@ import hmac
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kbq_assets.core.avro.tree import legal_name
 from kbq_assets.core.errors import ConfigurationError
 
 KEY: Final = "_key"
@@ -99,6 +100,19 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     "generalise": f"one of {', '.join(_TIMES)}, ip, or a step, such as generalise:10",
     **dict.fromkeys(("keep", "drop", "null"), "no argument"),
 }
+
+
+def in_avro(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+    """The decisions with the names that fields have in the rows of Avro schemas: ``größe`` is ``gr_u00f6_u00dfe``
+    there. The context of a pseudonym stays."""
+    return tuple(
+        replace(
+            each,
+            path=legal_name(each.path),
+            argument=each.context if each.action == "pseudonym" else each.argument,
+        )
+        for each in decisions
+    )
 
 
 def fields_of(decisions: Iterable[Decision]) -> list[str]:
