@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any, Final
 
-from kbq_assets.core.avro.tree import legal_name
 from kbq_assets.core.catalog.entries import CatalogEntry
 from kbq_assets.core.catalog.fields import PII_LEVELS
 from kbq_assets.core.config.locations import BigQueryProject, WarehousePlace
@@ -22,7 +21,7 @@ from kbq_assets.core.loading.table_options import label_value
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.column_names import SNAKE_CASE, snake_case_names, snake_case_path
-from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, avro_path
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
@@ -315,8 +314,8 @@ class _Personal:
 
 def _column_paths(path: str) -> tuple[str, str]:
     """The column names of a field of JSON documents and of an Avro schema: `é-mail` becomes `__mail`, or
-    `_u00e9-mail`."""
-    return re.sub(r"[^A-Za-z0-9_.]", "_", path), legal_name(path)
+    `_u00e9_mail`."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", path), avro_path(path)
 
 
 def _action(decision: Decision) -> str:

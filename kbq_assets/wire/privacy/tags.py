@@ -8,7 +8,7 @@ from typing import Any, Final
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.core.errors import UnstageableSchema
-from kbq_assets.core.topics.personal import Decision, fields_of, in_avro, undecided
+from kbq_assets.core.topics.personal import Decision, avro_path, fields_of, in_avro, undecided
 
 #: Most fields to check. A schema that reuses its records may have 2**100 fields, but a table at most 10,000 columns.
 _MOST_FIELDS: Final = 100_000
@@ -33,7 +33,7 @@ def refuse_undecided(tagged: Iterable[str], decisions: Iterable[Decision]) -> No
 def undeclared(schema: Any, decisions: Iterable[Decision]) -> list[str]:
     """The fields with a decision that the schema lacks. Raises UnstageableSchema for an invalid schema."""
     root = avro.parse(schema)
-    return [path for path in fields_of(decisions) if not _leads(root, avro.legal_name(path).split("."))]
+    return [path for path in fields_of(decisions) if not _leads(root, avro_path(path).split("."))]
 
 
 def _leads(node: avro.AvroType, names: Sequence[str]) -> bool:
