@@ -201,3 +201,20 @@ def test_below_a_decided_path_nothing_stays(value: Any, path: str, action: str) 
     for key in reversed(path.split(".")):
         document = {key: document}
     assert "canary" not in json.dumps(redactor(f"{path}:{action}")(document))
+
+
+@given(
+    st.dictionaries(st.sampled_from(["a", "a.b", "b", "b.c", "c"]), st.booleans(), min_size=1),
+    st.sampled_from([["a", "b", "c"], ["a.b", "c"], ["a", "b.c"], ["a.b.c"]]),
+    st.sampled_from(["a", "a.b", "a.b.c"]),
+)
+def test_a_decision_applies_however_keys_with_dots_are_nested_and_declared(
+    outer: dict[str, bool], keys: list[str], path: str
+) -> None:
+    inner = {"properties": {key: {"type": "string"} for key in ("a", "b", "c", "b.c", "a.b.c")}}
+    made = redactor(f"{path}:null")
+    made.declare(declared({"properties": {key: inner if nests else {} for key, nests in outer.items()}}))
+    document: Any = "canary"
+    for key in reversed(keys):
+        document = {key: document}
+    assert "canary" not in json.dumps(made(document))
