@@ -101,6 +101,23 @@ def test_columns_of_json_documents_are_in_snake_case() -> None:
     assert (row["order_id"], row["ship_to"]) == (7, {"zip_code": "8000"})
 
 
+@pytest.mark.parametrize("statement", [{}, {"load": "upsert", "key": "order_id"}])
+def test_a_later_key_of_documents_does_not_get_the_column_of_another(statement: dict[str, str]) -> None:
+    bench = bench_of(format="json_columns", **statement)
+    first, later = (
+        {"orderId": 7, "to": {"zipCode": 1}},
+        {"orderId": 8, "to": {"zipCode": 2, "zip_code": 3}, "order_id": 9},
+    )
+    for document in (first, later):
+        bench.kafka.produce(TP, json.dumps(document).encode(), key=b"k", timestamp=NOW)
+        bench.extract()
+    bench.load(topics=lambda _: {TOPIC: bench.settings})
+    rows = [(row["order_id"], row["to"]["zip_code"]) for row in bench.warehouse.records(T)]
+    assert sorted(rows) == [(7, 1), (8, 2)]
+    [row] = [row for row in bench.warehouse.records(T) if row["order_id"] == 8]
+    assert (row["order_id_2"], row["to"]["zip_code_2"]) == (9, 3)
+
+
 def test_columns_of_protobuf_messages_are_in_snake_case() -> None:
     bench = bench_of(format="protobuf")
     bench.registry.messages = {
@@ -146,7 +163,7 @@ def test_a_document_with_both_spellings_fills_both_columns() -> None:
     bench = bench_of(format="json_columns")
     bench.kafka.produce(TP, b'{"orderId": 7, "order_id": 8}', key=b"k", timestamp=NOW)
     row = row_of(bench)
-    assert (row["orderId"], row["order_id"]) == (7, 8)
+    assert (row["order_id"], row["order_id_2"]) == (7, 8)
 
 
 def test_personal_data_is_decided_by_the_field_and_stored_under_the_column() -> None:

@@ -189,6 +189,12 @@ def legal_name(name: str) -> str:
     return "".join(each if each.isascii() else f"_u{ord(each):04x}" for each in name)
 
 
+def word_name(name: str) -> str:
+    """A name of letters, digits and underscores for a column of another system: ``e-mail`` becomes ``e_mail``."""
+    name = re.sub(r"\W", "_", name)
+    return f"_{name}" if not name or name[0].isdigit() else name
+
+
 class _Parser:
     def __init__(self) -> None:
         self.named: dict[str, NamedType] = {}

@@ -21,7 +21,7 @@ from kbq_assets.core.loading.table_options import label_value
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.column_names import SNAKE_CASE, snake_case_names, snake_case_path
-from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, avro_path
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
@@ -274,17 +274,17 @@ class _Personal:
         decisions, tags = entry.settings.privacy.decisions, pii.get("tags", {})
         self._paths = sorted({*(decision.path for decision in decisions), *tags})
         self._level = str(pii.get("level", ""))
-        self._tags: Mapping[str, Any] = {_column_path(path): level for path, level in tags.items()}
-        self._decisions = {_column_path(decision.path): decision for decision in decisions}
+        self._tags: Mapping[str, Any] = {name: tags[path] for path in tags for name in _column_paths(path)}
+        self._decisions = {name: each for each in decisions for name in _column_paths(each.path)}
 
     def columns(self, columns: Iterable[Column]) -> Iterator[DatasetColumn]:
         """The columns of a schema, and the fields with decisions that are not in it (JSON fields, keys, headers)."""
         found = list(self._flat(columns, "", ""))
         names = {name for name, _ in found}
         yield from (column for _, column in found if column is not None)
-        for path in (each for each in self._paths if _column_path(each) not in names):
+        for path in (each for each in self._paths if names.isdisjoint(_column_paths(each))):
             name, kind = _KAFKA.get(path, (path, ""))
-            column = self._judged(_column_path(path), DatasetColumn(name, kind))
+            column = self._judged(_column_paths(path)[0], DatasetColumn(name, kind))
             if column is not None:
                 yield column
 
@@ -312,9 +312,10 @@ class _Personal:
         return replace(column, pii=level, type=_type_after(decision, column.type), action=_action(decision))
 
 
-def _column_path(path: str) -> str:
-    """The column name of a JSON field: `e-mail` becomes `e_mail`."""
-    return re.sub(r"[^A-Za-z0-9_.]", "_", path)
+def _column_paths(path: str) -> tuple[str, str]:
+    """The column names of a field of JSON documents and of an Avro schema: `é-mail` becomes `__mail`, or
+    `_u00e9_mail`."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", path), avro_path(path)
 
 
 def _action(decision: Decision) -> str:

@@ -7,19 +7,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kbq_assets.core.catalog.fields import PII_LEVELS
+from kbq_assets.core.topics.column_names import AS_WRITTEN
 from kbq_assets.core.topics.json.declared import declared, parts, tagged
 from kbq_assets.core.topics.json.inference import InferredSchema, InferredType, avro_schema
 from kbq_assets.core.topics.json.references import References
 from kbq_assets.core.topics.personal import Decision, undecided
 
 
-def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:
-    """The Avro schema of the rows, with each property's ``description`` and ``pii``; "" if the text is not JSON."""
+def rows_of_json(text: str, decisions: Iterable[Decision] = (), style: str = AS_WRITTEN) -> str:
+    """The Avro schema of the rows, with each property's ``description`` and ``pii``; "" if the text is not JSON.
+    ``style`` is that of the table's column names."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
         return ""  # `kbq catalog validate` reports it
-    inferred = InferredSchema().grown_by(declared(schema))
+    inferred = InferredSchema().grown_by(declared(schema), style)
     made = avro_schema(inferred, event_time=False)
     high = tagged(schema)
     _Notes(schema, high).write(made, inferred.root, [schema], "")

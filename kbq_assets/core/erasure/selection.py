@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kbq_assets.core.avro.tree import legal_name
 from kbq_assets.core.erasure.positions import RecordPosition
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.column_names import snake_case
 from kbq_assets.core.topics.evolution import Evolution
-from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
+from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms, avro_path
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def pseudonyms_in(
 
 
 def common_name(column: str) -> str:
-    name = ".".join(snake_case(legal_name(each)) for each in column.split(".")).lower()
+    name = ".".join(map(snake_case, avro_path(column).split(".")))
     return KEY if name == "_kafka_key" else name
 
 

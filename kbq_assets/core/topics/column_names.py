@@ -23,6 +23,11 @@ def snake_case(name: str) -> str:
     return _WORD_BEGINS.sub("_", name).lower()
 
 
+def compared(name: str, style: str) -> str:
+    """The form in which the columns of one record must differ, in a table with a style of column names."""
+    return snake_case(name) if style == SNAKE_CASE else name.lower()
+
+
 def snake_case_names(paths: Iterable[Path]) -> Mapping[Path, str]:
     """The fields to rename, and their new names. If fields of one record would get the same name, they keep their
     own."""

@@ -18,9 +18,10 @@ import hmac
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kbq_assets.core.avro.tree import legal_name, word_name
 from kbq_assets.core.errors import ConfigurationError
 
 KEY: Final = "_key"
@@ -99,6 +100,24 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     "generalise": f"one of {', '.join(_TIMES)}, ip, or a step, such as generalise:10",
     **dict.fromkeys(("keep", "drop", "null"), "no argument"),
 }
+
+
+def in_avro(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+    """The decisions with the names that fields have in the Avro schemas of rows: ``größe`` is ``gr_u00f6_u00dfe``
+    there, and ``e-mail`` is ``e_mail``. The context of a pseudonym stays."""
+    return tuple(
+        replace(
+            each,
+            path=avro_path(each.path),
+            argument=each.context if each.action == "pseudonym" else each.argument,
+        )
+        for each in decisions
+    )
+
+
+def avro_path(path: str) -> str:
+    """The path that a field has in the Avro schemas of rows."""
+    return ".".join(legal_name(word_name(name)) for name in path.split("."))
 
 
 def fields_of(decisions: Iterable[Decision]) -> list[str]:

@@ -75,7 +75,7 @@ def value_schema(entry: CatalogEntry, files: CatalogFiles) -> str:
     if entry.settings.records.format in ("json_columns", "json_schema"):
         folders = (f"{entry.place.folder}/{entry.place.env}", entry.place.folder)
         texts = (files.schemas.get(f"{folder}/schemas/value.json") for folder in folders)
-        decisions = entry.settings.privacy.decisions
-        return next((rows_of_json(text, decisions) for text in texts if text), "")
+        decisions, style = entry.settings.privacy.decisions, entry.settings.destination.column_names
+        return next((rows_of_json(text, decisions, style) for text in texts if text), "")
     found = (s.text for s in schema_files(entry, files) if s.part == "value" and s.schema_type == "AVRO")
     return next(found, "")

@@ -23,7 +23,7 @@ from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.spelling import meant
 from kbq_assets.core.topics.business_time import choose_field
-from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.personal import Pseudonyms, in_avro
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog.declared_json import own_decisions, with_declared
@@ -278,7 +278,7 @@ def _check_personal(
     from kbq_assets.wire.privacy.avro import rewriter
     from kbq_assets.wire.privacy.tags import check_decided, undeclared
 
-    decisions = entry.settings.privacy.decisions
+    decisions = in_avro(entry.settings.privacy.decisions)
     try:
         check_decided(document, decisions)
     except EncodingError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from struct import Struct
@@ -76,17 +75,12 @@ class _AvroWriter:
     def _field(self, schema: Any) -> Any:
         made, name = self.of(schema), str(schema["field"])
         is_list = schema["type"] in ("array", "map") and not schema.get("optional")
-        return {"name": _safe(name), "type": made if is_list else ["null", made], _FIELD: name}
+        return {"name": avro.word_name(name), "type": made if is_list else ["null", made], _FIELD: name}
 
     def _name(self, name: Any) -> str:
         """A unique name for a record, because Connect repeats types with the same name."""
-        parts = [_safe(each) for each in str(name or "Record").split(".")]
+        parts = [avro.word_name(each) for each in str(name or "Record").split(".")]
         return ".".join(parts) if self._records == 1 else f"connect_{self._records}.{parts[-1]}"
-
-
-def _safe(name: str) -> str:
-    name = re.sub(r"\W", "_", name)
-    return f"_{name}" if not name or name[0].isdigit() else name
 
 
 def encoder(root: avro.AvroType) -> Encode:

@@ -45,15 +45,17 @@ class KnownField:
     like: list[Seen] = field(default_factory=list)
 
     def find(self, key: str) -> KnownField | None:
-        """The field of a key. The key may itself be a dotted path."""
-        found = self.fields.get(key) or self._find_alike(key)
-        if found is not None or "." not in key:
-            return found
+        """The field of a key. The key may itself be a dotted path: then a decision about the path applies, even if a
+        schema declares the key."""
+        along = self._find_along(key) if "." in key else None
+        if along is not None and along.decided:
+            return along
+        return self.fields.get(key) or self._find_alike(key) or along
+
+    def _find_along(self, key: str) -> KnownField | None:
         first, _, rest = key.partition(".")
         inner = self.fields.get(first)
-        if inner is None or inner.decision is not None:
-            return inner
-        return inner.find(rest)
+        return inner if inner is None or inner.decision is not None else inner.find(rest)
 
     def _find_alike(self, key: str) -> KnownField | None:
         alike = {id(each): each for seen in self.like for each in seen.alike() if key in each.fields}
@@ -168,7 +170,10 @@ def _declare(place: KnownField, seen: Seen) -> None:
     if place.decision is not None:
         return
     for key, inner in seen.fields.items():
-        _declare(place.fields.setdefault(key, KnownField()), inner)
+        along = place.find(key)  # a key with dots may be the path of a decision
+        known = along if along is not None and along.decided else place.fields.get(key, KnownField())
+        place.fields[key] = known
+        _declare(known, inner)
     if seen.item is not None:
         _declare(place, seen.item)
     place.like += seen.again

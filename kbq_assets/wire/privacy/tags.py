@@ -8,7 +8,7 @@ from typing import Any, Final
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.core.errors import UnstageableSchema
-from kbq_assets.core.topics.personal import Decision, fields_of, undecided
+from kbq_assets.core.topics.personal import Decision, avro_path, fields_of, in_avro, undecided
 
 #: Most fields to check. A schema that reuses its records may have 2**100 fields, but a table at most 10,000 columns.
 _MOST_FIELDS: Final = 100_000
@@ -16,7 +16,7 @@ _MOST_FIELDS: Final = 100_000
 
 def check_decided(schema: Any, decisions: Iterable[Decision]) -> None:
     """Raise UnstageableSchema for a field with the tag HIGH that has no decision, and for an invalid schema."""
-    decided = list(decisions)
+    decided = in_avro(decisions)
     refuse_undecided(_Tagged(avro.parse(schema), {each.path for each in decided}).paths, decided)
 
 
@@ -33,7 +33,7 @@ def refuse_undecided(tagged: Iterable[str], decisions: Iterable[Decision]) -> No
 def undeclared(schema: Any, decisions: Iterable[Decision]) -> list[str]:
     """The fields with a decision that the schema lacks. Raises UnstageableSchema for an invalid schema."""
     root = avro.parse(schema)
-    return [path for path in fields_of(decisions) if not _leads(root, path.split("."))]
+    return [path for path in fields_of(decisions) if not _leads(root, avro_path(path).split("."))]
 
 
 def _leads(node: avro.AvroType, names: Sequence[str]) -> bool:

@@ -89,7 +89,7 @@ class JsonColumns:
         self._is_closed = schema is not None
         if schema is not None:
             seen = declared(schema)
-            self._grow(lambda inferred: inferred.grown_by(seen))
+            self._grow(lambda inferred: inferred.grown_by(seen, self._needs.style))
 
     @property
     def business_time(self) -> BusinessTime | None:
@@ -219,7 +219,7 @@ class JsonColumns:
         if self._privacy is not None:
             self._privacy.declare(schema)
         seen = declared(schema)
-        self._grow(lambda inferred: inferred.grown_by(seen))
+        self._grow(lambda inferred: inferred.grown_by(seen, self._needs.style))
         return b""
 
     def _refuse_any_name(self, schema: Any) -> None:
@@ -246,7 +246,8 @@ class JsonColumns:
                 self._current = self._read()  # lost the race, or outcome unknown: read again
 
     def _grown(self, documents: Collection[object], inferred: InferredSchema) -> InferredSchema:
-        return inferred.grown(documents, self._fixed, self._needs.kinds(inferred, documents))
+        kinds = self._needs.kinds(inferred, documents)
+        return inferred.grown(documents, self._fixed, kinds, self._needs.style)
 
     def _write(self, inferred: InferredSchema) -> int:
         data, generation = codec.dumps(inferred), self._current.generation

@@ -92,7 +92,8 @@ def _at(document: Any, path: str, style: str) -> tuple[tuple[str, ...], Any]:
     keys: list[str] = []
     for level, name in enumerate(path.split("."), 1):
         inner = document if isinstance(document, dict) else {}
-        columns = {key: column_name(key, set(), level) for key in inner}
+        taken = set[str]()
+        columns = {key: column_name(key, taken, level, style) for key in inner}
         names = row_columns(columns.values(), style)
         key = next((key for key, column in columns.items() if names.get(column, column) == name), None)
         if key is None:

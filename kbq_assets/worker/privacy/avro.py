@@ -19,7 +19,7 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import ConfigurationError, NotFound, UnstageableSchema
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.json.declared import has_tag
-from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, Pseudonyms
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, Pseudonyms, in_avro
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import PADDING, Chunk, Longs, Spans
@@ -90,7 +90,7 @@ class PersonalData:
         self.business_time = settings.records.event_date if inner is None else inner.business_time
         self._registry = registry if inner is None else inner
         self._inner = inner
-        self._decisions = settings.privacy.decisions
+        self._decisions = in_avro(settings.privacy.decisions)
         refuse_missing_keys(self._decisions, pseudonyms)
         self._pseudonyms = pseudonyms
         self._limits = RecordLimits(max_bytes=settings.records.max_record_bytes)

@@ -115,6 +115,14 @@ def test_columns_that_a_json_schema_declares_have_its_descriptions_and_levels() 
     )
 
 
+def test_a_decision_about_an_avro_field_with_other_letters_is_one_about_its_column() -> None:
+    fields = [{"name": "größe", "type": "string"}, {"name": "straße", "type": "string"}]
+    said = "pii: {tags: {größe: HIGH}, fields: {größe: 'truncate:3', straße: drop}}"
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    [size] = dataset_of_entry(entry_of(f"kafka: {{name: orders}}\n{said}"), schema).columns
+    assert (size.name, size.pii, size.action) == ("gr_u00f6_u00dfe", "HIGH", "truncate:3")
+
+
 def test_a_decision_about_a_key_is_one_about_its_column() -> None:
     properties = {name: {"type": "string"} for name in ("e-mail", "user name", "to.all")}
     schema = rows_of_json(json.dumps({"type": "object", "properties": properties}))

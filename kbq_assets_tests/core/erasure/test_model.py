@@ -182,12 +182,13 @@ def test_a_selection_is_never_printed() -> None:
         ("_kafka_key", ["_key"]),
         ("_key", ["_key"]),
         ("gr_u00f6_u00dfe", ["größe"]),
+        ("second_mail", ["second-mail"]),
         ("born", []),
     ],
 )
 def test_a_column_has_the_pseudonyms_of_its_field_under_each_key(column: str, contexts: list[str]) -> None:
     known = Pseudonyms("b", {"a": b"1" * 32, "b": b"2" * 32})
-    text = "customer.eMail:pseudonym:person,größe:pseudonym,_key:pseudonym,born:generalise:year"
+    text = "customer.eMail:pseudonym:person,größe:pseudonym,second-mail:pseudonym,_key:pseudonym,born:generalise:year"
     decisions = parse_decisions(text)
     if not contexts:
         with pytest.raises(ConfigurationError, match="no pseudonyms of the column"):

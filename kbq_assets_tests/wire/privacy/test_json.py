@@ -103,6 +103,28 @@ def test_declared_fields_are_known() -> None:
         made({"any": {"more": 1}})
 
 
+@pytest.mark.parametrize("document", [{"home.street": "canary"}, {"home": {"street": "canary"}}])
+def test_a_declared_key_with_dots_is_the_path_of_its_decision(document: dict[str, Any]) -> None:
+    street = {"type": "string", "pii": "HIGH"}
+    made = redactor("home.street:drop", "stop")
+    made.declare(
+        declared({"properties": {"home.street": street, "home": {"properties": {"street": street}}}})
+    )
+    assert "canary" not in json.dumps(made(document))
+
+
+def test_a_declared_object_with_dots_in_its_key_has_its_other_fields() -> None:
+    made = redactor("user.home.street:drop", "stop")
+    made.declare(declared({"properties": {"user.home": {"properties": {"street": {}, "city": {}}}}}))
+    assert made({"user.home": {"street": "canary", "city": "x"}}) == {"user.home": {"city": "x"}}
+
+
+def test_a_decision_applies_to_a_key_with_dots_inside_a_field_that_contains_itself() -> None:
+    made = redactor("next.home.street:drop", "stop")
+    made.declare(declared({"properties": {"home.street": {}, "next": {"$ref": "#"}}}))
+    assert made({"home.street": "x", "next": {"home.street": "canary"}}) == {"home.street": "x", "next": {}}
+
+
 def test_a_field_that_contains_itself_is_known_at_any_depth() -> None:
     node = {"properties": {"v": {}, "inner": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
     made = redactor("root.v:drop", "stop")
@@ -142,6 +164,12 @@ def test_a_tag_that_no_path_leads_to_is_its_container_s(inner: dict[str, Any]) -
 def test_a_path_leads_somewhere_where_an_object_says_what_it_has() -> None:
     assert undeclared(SCHEMA, ["id", "homes.street", "any.deep", "homes.zip", "x"]) == ["homes.zip", "x"]
     assert undeclared({"type": "object"}, ["x.y"]) == []
+    dotted: dict[str, Any] = {"properties": {"home.street": {}, "a.b": {"properties": {"c.d": {}}}}}
+    assert undeclared(dotted, ["home.street", "a.b.c.d", "home", "a.b.c", "a.bc.d"]) == [
+        "home",
+        "a.b.c",
+        "a.bc.d",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -173,3 +201,20 @@ def test_below_a_decided_path_nothing_stays(value: Any, path: str, action: str) 
     for key in reversed(path.split(".")):
         document = {key: document}
     assert "canary" not in json.dumps(redactor(f"{path}:{action}")(document))
+
+
+@given(
+    st.dictionaries(st.sampled_from(["a", "a.b", "b", "b.c", "c"]), st.booleans(), min_size=1),
+    st.sampled_from([["a", "b", "c"], ["a.b", "c"], ["a", "b.c"], ["a.b.c"]]),
+    st.sampled_from(["a", "a.b", "a.b.c"]),
+)
+def test_a_decision_applies_however_keys_with_dots_are_nested_and_declared(
+    outer: dict[str, bool], keys: list[str], path: str
+) -> None:
+    inner = {"properties": {key: {"type": "string"} for key in ("a", "b", "c", "b.c", "a.b.c")}}
+    made = redactor(f"{path}:null")
+    made.declare(declared({"properties": {key: inner if nests else {} for key, nests in outer.items()}}))
+    document: Any = "canary"
+    for key in reversed(keys):
+        document = {key: document}
+    assert "canary" not in json.dumps(made(document))

@@ -146,6 +146,13 @@ def test_fields_of_a_schema_are_known() -> None:
     assert (text_at(found, 0), text_at(found, 1)) == ('{"id":1,"at":{"x":1}}', None)
 
 
+def test_a_declared_key_with_dots_is_hidden_as_its_decision_says() -> None:
+    redactor = redactor_of("home.street:drop", "stop")
+    redactor.declare(declared({"properties": {"home.street": {"type": "string"}, "id": {}}}))
+    found = redacted(redactor, [b'{"id":1,"home.street":"canary"}'])
+    assert text_at(found, 0) == '{"id":1}'
+
+
 def test_a_schema_that_contains_itself_needs_objects() -> None:
     node: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "id": {}}}
     redactor = redactor_of("a:drop", "stop")

@@ -339,6 +339,14 @@ def test_personal_data_is_decided_by_the_names_of_the_rows_columns(encode: Encod
     assert (row["first_name"], "last_name" in row, row["id"]) == ("A", False, 1)
 
 
+def test_a_decision_names_a_column_as_its_database_does() -> None:
+    columns = [{"type": "string", "optional": True, "field": name} for name in ("e-mail", "1st größe")]
+    after = dict.fromkeys(("e-mail", "1st größe"), "canary")
+    bench = bench_of(wrapped({**CREATE, "after": after}, columns), pii="e-mail:null,1st größe:drop")
+    [row] = staged(bench)
+    assert (row["e_mail"], "canary" in map(str, row.values())) == (None, False)
+
+
 def test_a_column_that_is_tagged_as_personal_needs_a_decision() -> None:
     schema = avro_envelope({"id": "int", "email": {"type": "string", "pii": "HIGH"}})
     bench = bench_of(encoded(schema, {**UPDATE, "before": None, "after": {"id": 1, "email": "a"}}))

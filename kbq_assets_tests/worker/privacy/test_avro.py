@@ -158,6 +158,18 @@ def test_fields_come_and_go_with_schema_ids_and_each_id_has_one_file(pii: str) -
     assert bench.reconcile().accounted
 
 
+@pytest.mark.parametrize("field", ["größe", "gr_u00f6_u00dfe"])
+@pytest.mark.parametrize("action", ["drop", "null", "pseudonym", "truncate:3"])
+def test_a_decision_names_a_field_as_its_producer_or_its_column(field: str, action: str) -> None:
+    bench = bench_of(pii=f"{field}:{action}", codec="null")
+    bench.registry.schemas[9] = json.dumps(more("größe"))
+    produce(bench, framed(avro_body(more("size"), {"size": CANARY, "n": 5}), 9))
+    assert (bench.extract().stops, len(rows(bench))) == ((), 1)
+    assert CANARY.encode() not in everything(bench)
+    if action == "pseudonym":
+        assert rows(bench)[0]["gr_u00f6_u00dfe"] == KEYS.of(field, CANARY.encode())
+
+
 def test_one_topic_s_record_types_have_fields_of_their_own() -> None:
     bench = bench_of(pii="email:drop,phone:drop", codec="null", route="record_name")
     ids = {8: SCHEMA, 9: more("phone", record="Call")}

@@ -171,15 +171,21 @@ def _is_high(schema: Mapping[str, Any]) -> bool:
 def undeclared(schema: Any, paths: Iterable[str]) -> list[str]:
     """The dotted paths that the schema rules out, because an object declares properties but not this one."""
     seen = _declared(schema, tests=True)
-    return [path for path in paths if not _leads(seen, path.split("."))]
+    return [path for path in paths if not _leads(seen, path)]
 
 
-def _leads(seen: Seen, names: list[str]) -> bool:
+def _leads(seen: Seen, path: str) -> bool:
+    """Whether a path leads to a field. A property's name may contain dots itself."""
     places = [each for each in seen.alike() if each.fields]
+    fields = [(name, inner) for each in places for name, inner in each.fields.items()]
     return (
-        not names
+        not path
         or not places
-        or any(_leads(each.fields[names[0]], names[1:]) for each in places if names[0] in each.fields)
+        or any(
+            _leads(inner, path[len(name) + 1 :])
+            for name, inner in fields
+            if f"{path}.".startswith(f"{name}.")
+        )
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from kbq_assets.core.loading.tables import MAX_COLUMNS
 from kbq_assets.core.protocol.codec import Stored, stored_as
+from kbq_assets.core.topics.column_names import AS_WRITTEN, compared
 from kbq_assets.core.topics.json.numbers import Number
 
 #: Folder of inferred schemas (PROTOCOL, Objects).
@@ -89,10 +90,11 @@ class InferredSchema(Stored):
         documents: Iterable[object],
         fixed: Mapping[str, object] | None = None,
         kinds: Mapping[tuple[str, ...], str] | None = None,
+        style: str = AS_WRITTEN,
     ) -> InferredSchema:
         """The next version, with columns for new fields of documents; this version if there are none. ``fixed`` has a
         value for each field whose type it decides, whatever the documents have there; ``kinds`` the kinds of some new
-        columns by the keys that lead to them."""
+        columns by the keys that lead to them. ``style`` is that of the table's column names."""
         seen = Seen()
         for document in documents:
             seen.add(document)
@@ -101,11 +103,11 @@ class InferredSchema(Stored):
         for key in seen.fields.keys() & (fixed or {}).keys():
             seen.fields[key] = Seen()
             seen.fields[key].add((fixed or {})[key], 2)
-        return self.grown_by(seen)
+        return self.grown_by(seen, style)
 
-    def grown_by(self, seen: Seen) -> InferredSchema:
+    def grown_by(self, seen: Seen, style: str = AS_WRITTEN) -> InferredSchema:
         """The next version, with columns for new fields that were seen or declared; this version if there are none."""
-        root = _Growth(MOST_COLUMNS - self.root.columns).record(self.root, seen, 1)
+        root = _Growth(MOST_COLUMNS - self.root.columns, style).record(self.root, seen, 1)
         return self if root == self.root else replace(self, version=self.version + 1, root=root)
 
 
@@ -177,13 +179,14 @@ _KINDS: Final[Mapping[type, str]] = {
 class _Growth:
     """Adds columns within the limit."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, style: str) -> None:
         self._room = room
+        self._style = style
 
     def record(self, inferred: InferredType, seen: Seen, level: int) -> InferredType:
         """A record with columns for new fields, at any depth."""
         fields = {each.key: each for each in inferred.fields}
-        taken = {each.column.lower() for each in fields.values()}
+        taken = {compared(each.column, self._style) for each in fields.values()}
         for key, inner in seen.fields.items():
             known = fields.get(key)
             if known is not None:
@@ -192,7 +195,7 @@ class _Growth:
             found = self._new(inner, level + 1)
             if found is not None and self._room > found.columns:
                 self._room -= 1 + found.columns
-                fields[key] = InferredField(key, column_name(key, taken, level), found)
+                fields[key] = InferredField(key, column_name(key, taken, level, self._style), found)
         return replace(inferred, fields=tuple(fields.values()))
 
     def _known(self, inferred: InferredType, seen: Seen, level: int) -> InferredType:
@@ -222,7 +225,7 @@ class _Growth:
     def _new_record(self, seen: Seen, level: int) -> InferredType | None:
         if level >= MAX_LEVELS or len(seen.fields) > MAX_FIELDS_AT_ONCE:
             return InferredType("JSON")
-        made = _Growth(self._room - 1).record(InferredType("RECORD"), seen, level)
+        made = _Growth(self._room - 1, self._style).record(InferredType("RECORD"), seen, level)
         return made if made.fields else None
 
     def _new_list(self, seen: Seen, level: int) -> InferredType | None:
@@ -237,15 +240,16 @@ class _Growth:
         return InferredType("LIST", item=item)
 
 
-def column_name(key: str, taken: set[str], level: int) -> str:
-    """A column name for a key, distinct from its siblings' names ignoring case. Adds it to ``taken``."""
+def column_name(key: str, taken: set[str], level: int, style: str = AS_WRITTEN) -> str:
+    """A column name for a key, distinct from its siblings' names, also in the style of the table's names. Adds it to
+    ``taken``."""
     name = _BAD_CHARACTER.sub("_", key)[:_LONGEST_NAME] or "_"
     if name[0].isdigit() or _RESERVED.match(name) or (level == 1 and name.lower() in _TAKEN):
         name = f"field_{name}"
     base, number = name, 2
-    while name.lower() in taken:
+    while compared(name, style) in taken:
         name, number = f"{base}_{number}", number + 1
-    taken.add(name.lower())
+    taken.add(compared(name, style))
     return name
 
 
