@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.optional_packages import install_command, missing_package
+from kbq_assets.extras.doctor.check import Outcome
+from kbq_assets.extras.doctor.cli import python_version
 
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -53,6 +56,19 @@ def test_the_default_install_is_complete_and_the_slim_one_is_the_rest() -> None:
     assert optional <= default
     slim = (REPOSITORY / "requirements-slim.txt").read_text(encoding="utf-8").splitlines()
     assert {line for line in slim if not line.startswith("#")} == default - optional
+
+
+def test_every_installation_accepts_the_same_versions_of_python() -> None:
+    """Otherwise, pip complains about the first dependency without a wheel, not about the version of Python."""
+    accepted = SpecifierSet(PROJECT["project"]["requires-python"])
+    dagster = SpecifierSet(metadata.metadata("dagster")["Requires-Python"])
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    [(oldest, newest)] = re.findall(r"\(3, (\d+)\) <= sys.version_info < \(3, (\d+)\)", makefile)
+    for minor in range(9, 20):
+        expected = int(oldest) <= minor < int(newest)
+        assert accepted.contains(f"3.{minor}.0") is expected, minor
+        assert (python_version((3, minor)).outcome is Outcome.OK) is expected, minor
+        assert dagster.contains(f"3.{minor}.0") or not expected, minor
 
 
 @pytest.mark.parametrize("path", ["Makefile", "deploy/docker/Dockerfile"])
