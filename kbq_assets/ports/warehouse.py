@@ -276,7 +276,8 @@ class Warehouse(Protocol):
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         """Create a table and its dataset, unless they exist. ``options`` set the expiration of its partitions, whatever
         the dataset's default is; if the warehouse refuses that, `find_table` returns the real expiration. Raises
-        Unavailable, and ConfigurationError if a policy tag cannot be set; no unprotected table is created then."""
+        Unavailable, ConfigurationError if a policy tag cannot be set (no unprotected table is created then), and
+        WrongOptions if the warehouse refuses such a table for good."""
 
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None

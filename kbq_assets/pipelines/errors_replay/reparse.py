@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import JobFailed, Refused, Unavailable
+from kbq_assets.core.errors import JobFailed, Refused, Unavailable, WrongOptions
 from kbq_assets.core.errors_replay.selection import Left, batches, why_left
 from kbq_assets.core.errors_replay.tables import check_late_rows
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
-from kbq_assets.core.loading.tables import IncompatibleColumn, TableOptions
+from kbq_assets.core.loading.tables import FullTable, IncompatibleColumn, TableOptions
 from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, commit_path_of, schema_path
@@ -248,7 +248,7 @@ class _ErrorsReplay:
             done = self.replays.replay(
                 ErrorReplay(table, self.errors, tuple(uris), schema, store.now_ms(), uris, own)
             )
-        except (IncompatibleColumn, JobFailed, Refused) as error:
+        except (FullTable, IncompatibleColumn, WrongOptions, JobFailed, Refused) as error:
             steps = f"; {error.next_step}" if error.next_step else ""
             self.report.leave(f"{table} refuses them", records[:count], error.message + steps)
             return
