@@ -41,11 +41,13 @@ class LoadJob:
 
 @dataclass(frozen=True)
 class JobError:
-    """Why a job failed. ``transient``: the same files may succeed under a new id (L5)."""
+    """Why a job failed. ``transient``: the same files may succeed under a new id (L5). ``blames_files``: if a probe of
+    files ends with the error, they are bad; other errors concern the table, the project or a permission."""
 
     reason: str
     message: str
     transient: bool
+    blames_files: bool = True
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,7 @@ class Warehouse(Protocol):
 
     def probe(self, job: LoadJob) -> JobError | None:
         """Try to load a job's files into a scratch table, then drop that table; the real table does not change (L5).
-        Returns the error, None if the files load. Does not use ``job.job_id``. Raises Unavailable.
+        Returns the error, None if the files load. Does not use ``job.job_id``. Raises Unavailable, ConfigurationError.
         """
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison | None:

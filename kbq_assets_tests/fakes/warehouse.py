@@ -163,6 +163,8 @@ class FakeWarehouse:
         self.one_transaction = one_transaction
         #: why tables can be neither created nor changed
         self.refused_tables: dict[TableReference, str] = {}
+        #: what probes return or raise, whatever the files
+        self.probe_result: JobError | KbqError | None = None
         self.hide_jobs = 0
         self.refuse_jobs = 0
         self.late: list[LateCall] = []
@@ -289,7 +291,9 @@ class FakeWarehouse:
     def probe(self, job: LoadJob) -> JobError | None:
         if job.table not in self.stored:
             return JobError("notFound", f"table {job.table} does not exist", transient=True)
-        return self.decoded(job)[1]
+        if isinstance(self.probe_result, KbqError):
+            raise self.probe_result
+        return self.probe_result or self.decoded(job)[1]
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
         if job.table not in self.stored:
