@@ -198,7 +198,7 @@ def _found(
             f"no error row has the reason {reason}",
             next_step=meant(reason, Reason.__members__) or "kbq errors list shows the reasons",
         )
-    found = waiting(operator.deployment.warehouse, topic)
+    found = waiting(operator.deployment.warehouse, topic, reason)
     if topic and not found:
         operator.rejected.check_topic(topic)
     return found

@@ -41,11 +41,13 @@ class LoadJob:
 
 @dataclass(frozen=True)
 class JobError:
-    """Why a job failed. ``transient``: the same files may succeed under a new id (L5)."""
+    """Why a job failed. ``transient``: the same files may succeed under a new id (L5). ``blames_files``: if a probe of
+    files ends with the error, they are bad; other errors concern the table, the project or a permission."""
 
     reason: str
     message: str
     transient: bool
+    blames_files: bool = True
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,7 @@ class Warehouse(Protocol):
 
     def probe(self, job: LoadJob) -> JobError | None:
         """Try to load a job's files into a scratch table, then drop that table; the real table does not change (L5).
-        Returns the error, None if the files load. Does not use ``job.job_id``. Raises Unavailable.
+        Returns the error, None if the files load. Does not use ``job.job_id``. Raises Unavailable, ConfigurationError.
         """
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison | None:
@@ -276,7 +278,8 @@ class Warehouse(Protocol):
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         """Create a table and its dataset, unless they exist. ``options`` set the expiration of its partitions, whatever
         the dataset's default is; if the warehouse refuses that, `find_table` returns the real expiration. Raises
-        Unavailable, and ConfigurationError if a policy tag cannot be set; no unprotected table is created then."""
+        Unavailable, ConfigurationError if a policy tag cannot be set (no unprotected table is created then), and
+        WrongOptions if the warehouse refuses such a table for good."""
 
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None

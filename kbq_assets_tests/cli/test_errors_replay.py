@@ -143,6 +143,17 @@ def test_a_reason_that_does_not_exist_is_refused(broken: FakePlatform, run: Shel
     assert "did you mean 'UNKNOWN_SCHEMA'?" in result.output
 
 
+def test_only_the_error_rows_of_the_chosen_reason_are_counted_before_the_question(
+    broken: FakePlatform, run: Shell
+) -> None:
+    everything = run("errors", "replay", answer="n\n").output
+    assert "2 error rows" in everything
+    chosen = run("errors", "replay", "--reason", "UNKNOWN_SCHEMA", answer="n\n").output
+    assert f"shop.kbq_errors: {TOPIC}[0] epoch 1: 1 error row\n" in chosen
+    nothing = run.done("errors", "replay", "--reason", "TOO_LARGE", "--topic", TOPIC)
+    assert nothing == "no error row waits for a replay\n"
+
+
 def test_a_replay_of_nothing_asks_nothing(world: FakePlatform, run: Shell) -> None:
     world.produce(value=GOOD)
     run.done("extract")

@@ -13,7 +13,9 @@ from typing import TypeAlias
 
 import pytest
 
+from kbq_assets.core.loading.column_limits import MAX_COLUMNS
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import (
     TABLE_REGISTRY,
     TOPIC_REGISTRY,
@@ -354,6 +356,34 @@ def incompatible(world: FakePlatform, run: Shell) -> None:
     run("load")
 
 
+def full_table(world: FakePlatform, run: Shell) -> None:
+    """A table with as many columns as it holds, and a record of a schema with one more."""
+    three_loaded(world, run)
+    table = world.warehouse.stored[ORDERS]
+    filled = (Column(f"old{n}", "STRING") for n in range(MAX_COLUMNS - len(table.columns)))
+    table.columns = (*table.columns, *filled)
+    world.registry.schemas[99] = SCHEMAS[1].replace("}]}", '},{"name":"new","type":"long"}]}')
+    world.produce(value=UNKNOWN_SCHEMA + b"\x02")
+    run.done("extract")
+    assert "with new, the table would have 10001 columns" in run("load").output
+
+
+def without_old_columns(world: FakePlatform) -> None:
+    table = world.warehouse.stored[ORDERS]
+    table.columns = tuple(column for column in table.columns if column.name != "old7")
+
+
+def refused_table(world: FakePlatform, run: Shell) -> None:
+    """The warehouse refuses to create the table, whoever asks."""
+    world.warehouse.refused_tables = {ORDERS: "Description is too long"}
+    staged(world, run)
+    run("load")
+
+
+def accepted_table(world: FakePlatform) -> None:
+    world.warehouse.refused_tables = {}
+
+
 def with_variants(world: FakePlatform) -> None:
     source("table=orders on_incompatible=variant_column")(world)
 
@@ -592,11 +622,27 @@ TABLES = [
             (UPSERT, f"{RESET} --give-up-pending", "resume --table shop.orders"),
         ),
     ),
+    State(
+        ParkReason.WRONG_OPTIONS,
+        refused_table,
+        ((accepted_table, an_hour_later), (accepted_table, "resume --table shop.orders")),
+        "the warehouse refuses to create or change the table",
+    ),
     State(ParkReason.LEDGER_DIFFERS, ledger_gone, (("adopt --table shop.orders",),)),
     State(
         ParkReason.INCOMPATIBLE_SCHEMA,
         incompatible,
         ((with_variants, an_hour_later), (with_variants, "resume --table shop.orders")),
+    ),
+    State(
+        ParkReason.INCOMPATIBLE_SCHEMA,
+        full_table,
+        (
+            (without_old_columns, an_hour_later),
+            (without_old_columns, "resume --table shop.orders"),
+            (source("table=orders2"), *GIVE_UP),
+        ),
+        "more than 10,000 columns",
     ),
     State(
         ParkReason.LOAD_FAILED,

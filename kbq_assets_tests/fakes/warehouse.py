@@ -28,6 +28,7 @@ from kbq_assets.core.errors import (
     NotFound,
     Unavailable,
     UnknownOutcome,
+    WrongOptions,
 )
 from kbq_assets.core.errors_replay.intents import ERRORS_JOB
 from kbq_assets.core.loading.batches import LoadLimits
@@ -160,6 +161,10 @@ class FakeWarehouse:
         #: what replays are billed for each row
         self.bytes_billed_per_row = 0
         self.one_transaction = one_transaction
+        #: why tables can be neither created nor changed
+        self.refused_tables: dict[TableReference, str] = {}
+        #: what probes return or raise, whatever the files
+        self.probe_result: JobError | KbqError | None = None
         self.hide_jobs = 0
         self.refuse_jobs = 0
         self.late: list[LateCall] = []
@@ -286,7 +291,9 @@ class FakeWarehouse:
     def probe(self, job: LoadJob) -> JobError | None:
         if job.table not in self.stored:
             return JobError("notFound", f"table {job.table} does not exist", transient=True)
-        return self.decoded(job)[1]
+        if isinstance(self.probe_result, KbqError):
+            raise self.probe_result
+        return self.probe_result or self.decoded(job)[1]
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
         if job.table not in self.stored:
@@ -333,6 +340,7 @@ class FakeWarehouse:
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         if table not in self.stored:
+            columns = self._accepted(table, columns)
             labels = {**options.labels, **options.notes.labels}
             self.stored[table] = FakeTable(tuple(columns), options, options.notes.description, labels)
 
@@ -345,7 +353,7 @@ class FakeWarehouse:
         before, wanted = len(found.columns), tuple(columns)
         if not has_own_columns_alone(found.columns):
             before = 0
-        updated = _updated(found.columns, wanted)
+        updated = self._accepted(table, _updated(found.columns, wanted))
         found.columns = updated[before:] + updated[:before]
         found.description = notes.description or found.description
         found.labels |= notes.labels
@@ -508,6 +516,13 @@ class FakeWarehouse:
         if plan_table_change(schema, table.columns):
             raise ValueError("its schema does not fit the table's")
         return schema, records
+
+    def _accepted(self, table: TableReference, columns: Iterable[Column]) -> tuple[Column, ...]:
+        """The columns of a table that is to be created or changed. Raises WrongOptions."""
+        columns = tuple(columns)
+        if message := self.refused_tables.get(table) or _size_objection(columns):
+            raise WrongOptions(f"table {table}: {message}", next_step="fix what the message names")
+        return columns
 
     def append(self, table: TableReference, records: list[dict[str, Any]]) -> None:
         rows = [Row.of(r) for r in records if "_kafka_offset" in r]
@@ -689,6 +704,21 @@ def _error_row(record: Mapping[str, Any], value_bytes: int) -> ErrorRow:
         None if value is None else len(value),
         tuple((header["key"], header["value"]) for header in record["headers"]),
     )
+
+
+def _size_objection(columns: tuple[Column, ...]) -> str:
+    """Why BigQuery refuses a table with so many fields that are no records, or so many levels; "" if it does not."""
+    if (leaves := _leaves(columns)) > 10_000:
+        return f"Too many total leaf fields: {leaves}, max allowed field count: 10000"
+    return "Schema nested too deeply, maximum allowed depth is 15" if _levels(columns) > 15 else ""
+
+
+def _leaves(columns: Iterable[Column]) -> int:
+    return sum(_leaves(column.fields) if column.fields else 1 for column in columns)
+
+
+def _levels(columns: Iterable[Column]) -> int:
+    return max((1 + _levels(column.fields) for column in columns if column.fields), default=0)
 
 
 def _updated(existing: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -31,6 +31,7 @@ from kbq_assets_tests.google.table_rules import (
     kind_of,
     mode_of,
     patch_objection,
+    size_objection,
     tag_objection,
 )
 
@@ -114,7 +115,7 @@ class BigQueryJudge:
             return refused(403, "accessDenied", "Access Denied: " + denied_message(needed, request.path))
         try:
             if request.method in ("tables.insert", "tables.patch", "tables.update"):
-                self._check_tags(exchange)
+                self._check_fields(exchange)
             if request.method == "jobs.insert":
                 return self._insert_job(exchange, fault)
             return self._answers.get(request.method, self._upstream.forward)(exchange)
@@ -255,13 +256,13 @@ class BigQueryJudge:
         raw = json.dumps(body).encode()
         return self._one_at_a_time(replace(exchange, body=raw))
 
-    def _check_tags(self, exchange: Exchange) -> None:
-        """local-bigquery keeps any policy tag of anybody's."""
+    def _check_fields(self, exchange: Exchange) -> None:
+        """local-bigquery keeps any policy tag of anybody's, and as many fields as it gets."""
         fields = ((exchange.request.json or {}).get("schema") or {}).get("fields") or []
         if has_tags(fields) and SET_CATEGORY in self.denied:
             message = denied_message(SET_CATEGORY, exchange.request.path)
             raise Refused(403, "accessDenied", f"Access Denied: {message}")
-        if objection := tag_objection(fields):
+        if objection := tag_objection(fields) or size_objection(fields):
             raise Refused(400, "invalid", objection)
 
     def _change_table(self, exchange: Exchange) -> Reply:

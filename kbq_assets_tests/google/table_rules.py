@@ -25,6 +25,29 @@ def patch_objection(table: Iterable[Field], wanted: Iterable[Field]) -> str:
     return _objection(list(table), list(wanted), "", patch=True)
 
 
+def size_objection(fields: Iterable[Field]) -> str:
+    """Why a table cannot have so many fields or levels, "" when it can: https://cloud.google.com/bigquery/quotas"""
+    fields = list(fields)
+    if (leaves := _leaves(fields)) > 10_000:
+        return f"Too many total leaf fields: {leaves}, max allowed field count: 10000"
+    return _depth_objection(fields, "", 1)
+
+
+def _leaves(fields: Iterable[Field]) -> int:
+    """Fields that are not records."""
+    return sum(_leaves(inner) if (inner := field.get("fields")) else 1 for field in fields)
+
+
+def _depth_objection(fields: Iterable[Field], prefix: str, level: int) -> str:
+    for field in fields:
+        name, inner = f"{prefix}{field['name']}", field.get("fields") or []
+        if inner and level > 15:
+            return f"Schema nested too deeply for field {name}, maximum allowed depth is 15."
+        if objection := _depth_objection(inner, f"{name}.", level + 1):
+            return objection
+    return ""
+
+
 def tag_objection(fields: Iterable[Field], prefix: str = "") -> str:
     """Why fields cannot have their policy tags, "" when they can. One per column, and records have none:
     https://cloud.google.com/bigquery/docs/column-level-security

@@ -11,7 +11,7 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import queries, schema
-from kbq_assets.adapters.bigquery.outcomes import calls
+from kbq_assets.adapters.bigquery.outcomes import calls, definitions
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.config.google_permissions import POLICY_TAG_PERMISSIONS
 from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound, Unavailable, WrongOptions
@@ -29,13 +29,14 @@ _TAGS: Final = f", {' and '.join(POLICY_TAG_PERMISSIONS)} (for policy tags)"
 
 
 def create(session: Session, table: TableReference, columns: Sequence[Column], options: TableOptions) -> None:
-    """Create a table and its dataset. An existing table stays as it is."""
+    """Create a table and its dataset. An existing table stays as it is. Raises Unavailable, ConfigurationError;
+    WrongOptions if BigQuery refuses the table for good."""
     new = schema.new_table(session.reference(table), columns, options)
     if session.encryption:
         new.encryption_configuration = session.encryption
     _create_dataset(session, table.dataset)
     needed = "bigquery.tables.create" + (_TAGS if schema.has_policy_tags(columns) else "")
-    with calls(f"table {table}", needed):
+    with definitions(f"table {table}", needed):
         created = session.client.create_table(new, exists_ok=True, **session.repeated)
     if not created.num_rows and drops_rows(schema.stored_table(created), options.expiry_days):
         # The table has the dataset's default expiration: a request to create a table cannot say "none".
@@ -48,7 +49,7 @@ def create(session: Session, table: TableReference, columns: Sequence[Column], o
 
 def update(session: Session, table: TableReference, wanted: Sequence[Column], notes: TableNotes) -> None:
     """Add and relax columns, and set descriptions and labels, in a single patch. Raises NotFound, Unavailable,
-    ConfigurationError."""
+    ConfigurationError; WrongOptions if BigQuery refuses the change for good."""
     for _ in range(_UPDATES):
         found = session.find_table(table)
         if found is None:
@@ -117,7 +118,7 @@ def _change(session: Session, table: bigquery.Table, wanted: Sequence[Column], n
     table.schema = schema.schema_fields(after)
     needed = "bigquery.tables.update" + (_TAGS if schema.has_policy_tags(wanted) else "")
     try:
-        with calls(f"table {table.dataset_id}.{table.table_id}", needed):
+        with definitions(f"table {table.dataset_id}.{table.table_id}", needed):
             session.client.update_table(table, changed, **session.repeated)
     except (NotFound, api.PreconditionFailed):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -139,9 +140,8 @@ def job_error(result: Mapping[str, Any], errors: Sequence[Mapping[str, Any]] | N
 
 
 def probe_error(error: JobError) -> JobError:
-    """The error of a probe. An error that does not blame the files counts as transient, so nothing goes to
-    quarantine."""
-    return JobError(error.reason, error.message, error.reason not in _BLAMES_THE_FILE)
+    """The error of a probe, which says whether it blames the files."""
+    return dataclasses.replace(error, blames_files=error.reason in _BLAMES_THE_FILE)
 
 
 def _error_text(error: Mapping[str, Any]) -> str:

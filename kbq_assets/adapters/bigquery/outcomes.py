@@ -41,6 +41,7 @@ from kbq_assets.core.errors import (
     NotFound,
     Unavailable,
     UnknownOutcome,
+    WrongOptions,
 )
 
 #: Rate limits and quotas.
@@ -75,6 +76,22 @@ def calls(what: str, permission: str) -> Iterator[None]:
         raise _call_error(error, what, permission) from error
     except UNREADABLE as error:
         raise Unavailable(f"{what}: {_unreadable(error)}", next_step=_ENDPOINT) from error
+
+
+@contextmanager
+def definitions(what: str, permission: str) -> Iterator[None]:
+    """`calls` that create or change a table. Raises WrongOptions too, if BigQuery refuses what they say about the
+    table: too many columns, an invalid label, description or policy tag. It would refuse the same again."""
+    try:
+        with calls(what, permission):
+            yield
+    except ConfigurationError as error:
+        if _is_malformed(error.__cause__):
+            raise WrongOptions(
+                f"BigQuery refuses {error.message}",
+                next_step="fix what the message names: an option or a schema of the table's topics, or the table",
+            ) from error
+        raise
 
 
 @contextmanager
@@ -141,6 +158,14 @@ def _is_refusal(error: Exception) -> bool:
     """Whether a 4xx is a definite refusal; 408 and 499 only mean that there was no response."""
     code = error.code if isinstance(error, api.GoogleAPICallError) else None
     return code is not None and 400 <= code < 500 and code not in (408, 499)
+
+
+def _is_malformed(error: BaseException | None) -> bool:
+    """Whether BigQuery refuses what a request says, and not who sends it or when. A proxy's 400 has no reason; a 413
+    may come from Google's front end."""
+    return (isinstance(error, api.BadRequest) and bool(reason_of(error))) or (
+        isinstance(error, api.GoogleAPICallError) and error.code == 413
+    )
 
 
 def _was_not_sent(error: Exception) -> bool:

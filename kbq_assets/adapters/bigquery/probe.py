@@ -89,7 +89,7 @@ def _load(session: Session, clock: Clock, job: LoadJob, scratch: bigquery.TableR
     try:
         session.insert_load(own, scratch, PROBE_SECONDS * 1000)
     except JobFailed as error:
-        return JobError("refused", error.message, transient=True)
+        return JobError("refused", error.message, transient=False, blames_files=False)
     except UnknownOutcome as error:
         # If the job starts later, its table no longer exists.
         raise Unavailable(error.message, next_step="the next run probes again") from error

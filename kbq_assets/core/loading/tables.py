@@ -9,7 +9,6 @@ unions and arrays that can only be null get no column. Arrays of arrays have no 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,6 +18,13 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import ColumnVisitor, visit
 from kbq_assets.core.compaction.model import CompactionRule
 from kbq_assets.core.errors import ConfigurationError, EncodingError
+from kbq_assets.core.loading.column_limits import (
+    MAX_COLUMNS,
+    MAX_STRUCT_DEPTH,
+    check_columns,
+    count_columns,
+    too_many,
+)
 from kbq_assets.core.loading.table_notes import TableNotes, has_own_columns_alone
 from kbq_assets.core.statements.rules import StatementRule
 
@@ -41,20 +47,11 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): "DATETIME",
     ("long", "local-timestamp-micros"): "DATETIME",
 }
-#: BigQuery's limit of nested records: https://cloud.google.com/bigquery/docs/nested-repeated#limitations
-MAX_STRUCT_DEPTH = 15
-#: Fields of records count too: https://cloud.google.com/bigquery/quotas#table_limits
-MAX_COLUMNS = 10_000
 #: A schema that reuses its records may have 2**100 columns, so counting ends here.
 _MOST_COUNTED = 10 * MAX_COLUMNS
 #: Columns of longer schemas are not cached.
 _MOST_KEPT = 32_768
-#: https://cloud.google.com/bigquery/docs/schemas#column_names
-_COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}", re.ASCII)
 _LEVELS = ("", "NONE", "LOW", "MEDIUM", "HIGH")
-_RESERVED_PREFIXES = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
-#: https://cloud.google.com/bigquery/docs/change-data-capture
-_RESERVED = ("_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER", "_CHANGE_TIMESTAMP")
 
 
 @dataclass(frozen=True)
@@ -128,6 +125,11 @@ class IncompatibleColumn(ConfigurationError):
     """A column whose type differs from the table's. The table is parked with a message that names both types."""
 
 
+class FullTable(ConfigurationError):
+    """A table that would have too many columns with those of a schema. The table is parked with a message that names
+    the first new ones."""
+
+
 def columns_of(schema: str) -> tuple[Column, ...]:
     """The columns of an Avro record schema. Raises EncodingError if a type fits no warehouse column."""
     return _kept_columns_of(schema) if len(schema) <= _MOST_KEPT else _columns_of(schema)
@@ -138,49 +140,38 @@ def _columns_of(schema: str) -> tuple[Column, ...]:
     if not isinstance(root, avro.RecordType):
         raise _refused("", f"{avro.branch_name(root)}, which is not a record,", "stage records")
     columns = record.fields if (record := visit(root, _Columns())) is not None else ()
-    if (count := _check_names(columns, "")) > MAX_COLUMNS:
-        raise _too_many(str(count))
+    check_columns(columns)
     return columns
 
 
 _kept_columns_of = lru_cache(maxsize=128)(_columns_of)
 
 
-def _check_names(columns: Iterable[Column], prefix: str) -> int:
-    """Check the names of a record's columns, which ignore case in BigQuery. Returns the number of columns."""
-    count, seen = 0, set[str]()
-    for column in columns:
-        place, name = prefix + column.name, column.name.upper()
-        problem = ""
-        if not _COLUMN_NAME.fullmatch(column.name):
-            problem = "a name is up to 300 letters, digits and '_', and begins with no digit"
-        elif name.startswith(_RESERVED_PREFIXES):
-            problem = "the prefix is reserved by BigQuery"
-        elif name in _RESERVED:
-            problem = "the name is reserved by BigQuery"
-        elif name in seen:
-            problem = "another one's name differs by case alone, or not at all"
-        if problem:
-            raise EncodingError(f"column {place}: {problem}", next_step="rename the field")
-        seen.add(name)
-        count += 1 + _check_names(column.fields, f"{place}.")
-    return count
-
-
 def plan_table_change(schema: str, existing: tuple[Column, ...] | None) -> TableChange:
     """The change that a table needs for a staged schema. ``existing`` is None if the table does not exist. New columns
     are NULLABLE. A REQUIRED column is relaxed if the schema lacks it or has it as NULLABLE. A NUMERIC is widened to the
     schema's digits. In a table of only tombstones so far, the records' columns go before KBQ's own; BigQuery appends
-    them. Raises IncompatibleColumn.
+    them. Raises IncompatibleColumn, FullTable.
     """
     wanted = columns_of(schema)
     if existing is None:
         return TableChange(True, wanted)
     changes = _Changes()
     columns = _merge(existing, wanted, "", changes)
+    if changes.added and (count := count_columns(columns)) > MAX_COLUMNS:
+        raise FullTable(
+            f"with {_few(changes.added)}, the table would have {count} columns, fields of records included; "
+            f"it holds {MAX_COLUMNS}",
+            next_step="drop columns that no record has any more, or route the topic to another table",
+        )
     if has_own_columns_alone(existing):
         columns = columns[len(existing) :] + columns[: len(existing)]
     return TableChange(False, columns, tuple(changes.added), tuple(changes.relaxed), tuple(changes.widened))
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first of some names, and how many others there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 @dataclass(frozen=True)
@@ -315,7 +306,7 @@ class _Columns(ColumnVisitor[Column | None]):
             return None
         self._count += 1
         if self._count > _MOST_COUNTED:
-            raise _too_many(f"more than {_MOST_COUNTED}")
+            raise too_many(f"more than {_MOST_COUNTED}")
         own = field.attributes
         column = replace(result, name=field.name, description=_described(own))
         return _at_least(column, own["pii"]) if "pii" in own else column
@@ -387,13 +378,6 @@ def numeric_digits(column: Column) -> tuple[int, int]:
 
 def _nullable(column: Column) -> Column:
     return column if column.mode == "REPEATED" else replace(column, mode="NULLABLE")
-
-
-def _too_many(count: str) -> EncodingError:
-    return EncodingError(
-        f"{count} columns, fields of records included: a table holds {MAX_COLUMNS}",
-        next_step="leave some out",
-    )
 
 
 def _refused(place: str, problem: str, next_step: str) -> EncodingError:

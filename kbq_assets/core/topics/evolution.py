@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from kbq_assets.core.loading.column_limits import MAX_COLUMNS, count_columns
 from kbq_assets.core.loading.tables import Column, type_of
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import TableReference
@@ -93,7 +94,7 @@ class Evolution:
 
 
 class _Contradiction(Exception):
-    """A column conflicts with the table and may not be renamed."""
+    """A column conflicts with the table and may not be renamed, or the table is full."""
 
 
 def find_variant(
@@ -104,10 +105,10 @@ def find_variant(
     """
     columns = tuple(columns)
     for number, version in enumerate(known.versions, 1):
-        try:
-            return _variant(known, number, *_Merge(_NO_FIELDS).columns(version.columns, columns, ()))
-        except _Contradiction:
-            continue
+        with contextlib.suppress(_Contradiction):
+            merged, renames = _Merge(_NO_FIELDS).columns(version.columns, columns, ())
+            if merged == version.columns or count_columns(merged) <= MAX_COLUMNS:
+                return _variant(known, number, merged, renames)
     if known.versions and policy == VARIANT_COLUMN:
         return _variant(known, 1, *_Merge(fields).columns(known.versions[0].columns, columns, ()))
     return _variant(known, len(known.versions) + 1, *_Merge(_NO_FIELDS).columns((), columns, ()))

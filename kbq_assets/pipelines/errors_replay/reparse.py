@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import JobFailed, Refused, Unavailable
+from kbq_assets.core.errors import JobFailed, Refused, Unavailable, WrongOptions
 from kbq_assets.core.errors_replay.selection import Left, batches, why_left
 from kbq_assets.core.errors_replay.tables import check_late_rows
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
-from kbq_assets.core.loading.tables import IncompatibleColumn, TableOptions
+from kbq_assets.core.loading.tables import FullTable, IncompatibleColumn, TableOptions
 from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, commit_path_of, schema_path
@@ -87,14 +87,48 @@ class ReplayReport:
             self.examples.setdefault(why, f"{place}: {example or first.reason}")
 
 
-def waiting(warehouse: Warehouse, topic: str | None = None) -> list[tuple[TableReference, KafkaRange, int]]:
-    """Numbers of error rows that were not replayed, by table, partition and epoch. Raises Unavailable."""
-    return [
+def waiting(
+    warehouse: Warehouse, topic: str | None = None, reason: str | None = None
+) -> list[tuple[TableReference, KafkaRange, int]]:
+    """Numbers of error rows that were not replayed, by table, partition and epoch. With ``reason``, reads the rows of
+    that reason to count them. Raises Unavailable."""
+    found = [
         (table, range_, rows)
         for table in sorted(filter(is_error_table, warehouse.tables()))
         for range_, rows in sorted(warehouse.kafka_ranges(table).items(), key=lambda each: str(each[0]))
         if rows and topic in (None, range_.topic)
     ]
+    if reason is None:
+        return found
+    counted = ((table, range_, _count(warehouse, table, range_, reason)) for table, range_, _ in found)
+    return [each for each in counted if each[2]]
+
+
+def _count(warehouse: Warehouse, errors: TableReference, range_: KafkaRange, reason: str) -> int:
+    count = first = 0
+    while rows := warehouse.error_rows(errors, _page(range_, reason, first, value_bytes=0)):
+        count, first = count + len(rows), rows[-1].offset + 1
+    return count
+
+
+def _page(
+    range_: KafkaRange,
+    reason: str | None,
+    first: int,
+    *,
+    limit: int = PAGE,
+    value_bytes: int = 2**31 - 1,
+) -> ErrorQuery:
+    """The error rows of a partition and epoch from an offset on."""
+    return ErrorQuery(
+        range_.topic,
+        range_.partition,
+        limit=limit,
+        value_bytes=value_bytes,
+        epoch=range_.epoch,
+        reason=reason,
+        from_offset=first,
+    )
 
 
 def replay_errors(ports: ReplayPorts, chosen: Selection) -> ReplayReport:
@@ -153,15 +187,7 @@ class _ErrorsReplay:
     def _rows(
         self, first: int, limit: int, *, value_bytes: int = 2**31 - 1, until: int | None = None
     ) -> list[ErrorRow]:
-        query = ErrorQuery(
-            self.range.topic,
-            self.range.partition,
-            limit=limit,
-            value_bytes=value_bytes,
-            epoch=self.range.epoch,
-            reason=self.chosen.reason,
-            from_offset=first,
-        )
+        query = _page(self.range, self.chosen.reason, first, limit=limit, value_bytes=value_bytes)
         found = self.ports.warehouse.error_rows(self.errors, query)
         return [row for row in found if until is None or row.offset <= until]
 
@@ -248,7 +274,7 @@ class _ErrorsReplay:
             done = self.replays.replay(
                 ErrorReplay(table, self.errors, tuple(uris), schema, store.now_ms(), uris, own)
             )
-        except (IncompatibleColumn, JobFailed, Refused) as error:
+        except (FullTable, IncompatibleColumn, WrongOptions, JobFailed, Refused) as error:
             steps = f"; {error.next_step}" if error.next_step else ""
             self.report.leave(f"{table} refuses them", records[:count], error.message + steps)
             return

@@ -8,7 +8,13 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from kbq_assets.core.errors import JobAlreadyExists, JobFailed, Unavailable, UnknownOutcome
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    JobAlreadyExists,
+    JobFailed,
+    Unavailable,
+    UnknownOutcome,
+)
 from kbq_assets.core.loading import quarantine, table_state
 from kbq_assets.core.loading.origins import doubt
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
@@ -169,12 +175,15 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
         return _retry_later(run, current, error)
     if found := _unsound(run, in_flight):
         return _replan(run, current, found)
-    bad = find_bad_files(run.ports.warehouse, in_flight.files, lambda files: run.load_job(in_flight, files))
+    try:
+        bad, why_none = _bad_files(run, in_flight), "no bad file found"
+    except (ConfigurationError, _BlamesNoFile) as found_error:
+        bad, why_none = [], f"no file is to blame: {found_error}"
     if not bad and current.value.failed.jobs < MAX_RETRIES:
         # The files did load into a scratch table, so the error may have passed.
         run.swap(current, run.count_job(table_state.retry(current.value)))
         return CONTINUE
-    too_much = quarantine.loses_too_much(current.value, bad) if bad else "no bad file found"
+    too_much = quarantine.loses_too_much(current.value, bad) if bad else why_none
     is_ordered = bool(current.value.order.rule.by)
     if too_much or is_ordered or len(bad) > MAX_BAD_FILES:
         count = too_much or counted(len(bad), "bad file")
@@ -229,6 +238,14 @@ def _replan(run: TableRun, current: Versioned[TableState], found: Unsound) -> Tu
     return CONTINUE
 
 
+class _BlamesNoFile(Exception):
+    """Files do not load into a scratch table either, for a lasting reason that is not theirs."""
+
+
+def _bad_files(run: TableRun, in_flight: JobInFlight) -> list[QuarantinedFile]:
+    return find_bad_files(run.ports.warehouse, in_flight.files, lambda files: run.load_job(in_flight, files))
+
+
 def find_bad_files(
     warehouse: Warehouse,
     files: tuple[StagedFile, ...],
@@ -236,7 +253,8 @@ def find_bad_files(
 ) -> list[QuarantinedFile]:
     """The files that do not load, with their errors; at most one more than `MAX_BAD_FILES`.
 
-    For each bad file, takes about two probes per halving. Raises Unavailable if the warehouse gives no verdict.
+    For each bad file, takes about two probes per halving. Raises Unavailable if the warehouse gives no verdict now,
+    ConfigurationError if it refuses to probe, and _BlamesNoFile.
     """
     bad: list[QuarantinedFile] = []
     stack = [files]
@@ -258,6 +276,8 @@ def _verdict(warehouse: Warehouse, job: LoadJob) -> JobError | None:
         error = warehouse.probe(job)
         # If the bytes differ from the commit's, the error says nothing about the file: no quarantine (L11).
         if error is None or not (error.transient or error.reason == DAMAGED):
+            if error is not None and not error.blames_files:
+                raise _BlamesNoFile(f"{error.reason}: {error.message}")
             return error
     raise Unavailable(
         f"job {job.job_id} failed, and its files could not be probed one by one: {error and error.message}",

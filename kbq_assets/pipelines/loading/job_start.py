@@ -18,6 +18,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, needs_notes, noted
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import (
     Column,
+    FullTable,
     IncompatibleColumn,
     TableOptions,
     clusterable,
@@ -181,6 +182,11 @@ def _fit_or_park(
     except IncompatibleColumn as error:
         hint = f"{error.message}; on_incompatible=variant_column gives it a column of its own"
         run.fail_batch(current, ParkReason.INCOMPATIBLE_SCHEMA, hint, batch.files)
+        return None
+    except FullTable as error:
+        run.fail_batch(
+            current, ParkReason.INCOMPATIBLE_SCHEMA, f"{error.message}; {error.next_step}", batch.files
+        )
         return None
     except NoCommonSchema as error:
         run.fail_batch(current, ParkReason.BATCH_FAILED, error.message, batch.files)

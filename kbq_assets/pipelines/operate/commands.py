@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kbq_assets.core.errors import NotFound, Refused, Unavailable
+from kbq_assets.core.errors import MissingState, NotFound, Refused, Unavailable
 from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.plurals import counted
-from kbq_assets.core.protocol import commits, schema_pins
+from kbq_assets.core.protocol import codec, commits, schema_pins
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
 from kbq_assets.core.protocol.names import (
     TableReference,
@@ -375,9 +375,13 @@ def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
 
 
 def shards_of(store: ObjectStore, topic: str, *, required: bool = True) -> dict[int, Commit]:
-    """A topic's commits by shard. Raises NotFound if one is ``required`` and there is none."""
+    """A topic's commits by shard. Raises NotFound if one is ``required`` and there is none, MissingState if one was
+    lost, because its topic is not new (E1)."""
     entry = state.topic_registry(store).topics.get(topic, TopicEntry())
     found = {s: state.find(store, Commit, commit_path(topic, s)) for s in (*entry.active, *entry.creating)}
+    for shard in entry.active:
+        if found[shard] is None:
+            raise MissingState(f"{commit_path(topic, shard)} is missing", next_step=codec.RESTORE)
     shards = {shard: c.value for shard, c in found.items() if c is not None}
     if required and not shards:
         raise NotFound(

@@ -24,8 +24,9 @@ from kbq_assets.core.errors import (
     NotFound,
     Unavailable,
     UnknownOutcome,
+    WrongOptions,
 )
-from kbq_assets.core.loading.tables import TableOptions
+from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.ports.warehouse import KafkaRange
 from kbq_assets_tests.adapters.bigquery.canned import (
     LOCATION,
@@ -250,6 +251,43 @@ def test_a_refused_call_names_the_permission_it_needs(
     server.refuse(method, 403, "accessDenied", "Access Denied")
     with pytest.raises(ConfigurationError, match=f"grant {permission}"):
         call(server.warehouse())
+
+
+def _create(server: CannedBigQuery) -> None:
+    dataset = {"projectId": PROJECT, "datasetId": TABLE.dataset}
+    server.reply("datasets.get", {"datasetReference": dataset, "location": LOCATION})
+    server.warehouse().create_table(TABLE, [], TableOptions())
+
+
+def _update(server: CannedBigQuery) -> None:
+    server.reply("tables.get", table_resource())
+    server.warehouse().update_columns(TABLE, [Column("x", "INT64")])
+
+
+@pytest.mark.parametrize(("method", "define"), [("tables.insert", _create), ("tables.patch", _update)])
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        (400, "invalid", WrongOptions),
+        (413, "", WrongOptions),
+        (400, "", ConfigurationError),  # a proxy's
+        (403, "accessDenied", ConfigurationError),
+    ],
+)
+def test_a_table_that_bigquery_refuses_for_good_is_told_from_one_that_this_account_may_not_change(
+    server: CannedBigQuery,
+    method: str,
+    define: Callable[[CannedBigQuery], None],
+    status: int,
+    reason: str,
+    expected: type[Exception],
+) -> None:
+    server.refuse(method, status, reason, "Too many total leaf fields: 10001")
+    with pytest.raises(
+        ConfigurationError, match=f"table {TABLE}: Too many total leaf fields: 10001"
+    ) as caught:
+        define(server)
+    assert type(caught.value) is expected
 
 
 @pytest.mark.parametrize(("method", "call", "permission"), CALLS)

@@ -163,20 +163,22 @@ def test_a_probe_loads_into_a_scratch_table_and_deletes_it(server: CannedBigQuer
 
 
 @pytest.mark.parametrize(
-    ("reason", "transient"),
+    ("reason", "transient", "blames_files"),
     [
-        ("invalid", False),
-        ("resourcesExceeded", False),
-        ("accessDenied", True),
-        ("notFound", True),
-        ("odd", True),
+        ("invalid", False, True),
+        ("resourcesExceeded", False, True),
+        ("accessDenied", False, False),
+        ("notFound", False, False),
+        ("odd", False, False),
+        ("backendError", True, False),
     ],
 )
 def test_only_an_error_that_speaks_against_the_files_blames_them(
-    server: CannedBigQuery, reason: str, transient: bool
+    server: CannedBigQuery, reason: str, transient: bool, blames_files: bool
 ) -> None:
     error = {"reason": reason, "message": "no", "location": URIS[1]}
-    assert probed(server, errorResult=error) == JobError(reason, f"no ({URIS[1]})", transient)
+    expected = JobError(reason, f"no ({URIS[1]})", transient, blames_files)
+    assert probed(server, errorResult=error) == expected
     assert server.requests[-1][0] == "tables.delete"
 
 
@@ -211,7 +213,7 @@ def test_a_refused_probe_blames_no_file(server: CannedBigQuery) -> None:
     server.reply("tables.delete", b"", 204)
     error = server.warehouse().probe(load_job())
     assert error is not None
-    assert (error.reason, error.transient) == ("refused", True)
+    assert (error.reason, error.transient, error.blames_files) == ("refused", False, False)
 
 
 # Creating tables

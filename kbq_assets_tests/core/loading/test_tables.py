@@ -11,6 +11,7 @@ import pytest
 from kbq_assets.core.errors import EncodingError
 from kbq_assets.core.loading.tables import (
     Column,
+    FullTable,
     IncompatibleColumn,
     TableChange,
     columns_of,
@@ -240,6 +241,37 @@ def test_records_nest_as_deep_as_bigquery_allows() -> None:
     assert columns_of(json.dumps(nested(15)))
     with pytest.raises(EncodingError, match="more than 15 levels"):
         columns_of(json.dumps(nested(16)))
+
+
+@pytest.mark.parametrize("levels", [15, 16])
+def test_maps_and_unions_are_levels_too(levels: int) -> None:
+    avro: Any = "long"
+    for number in range(levels):
+        inner = {"type": "record", "name": f"r{number}", "fields": [{"name": "f", "type": avro}]}
+        avro = ({"type": "map", "values": avro}, ["null", "string", avro], inner)[number % 3]
+    if levels == 15:
+        assert column(avro)
+    else:
+        with pytest.raises(EncodingError, match="more than 15 levels"):
+            column(avro)
+
+
+def test_a_table_is_not_given_more_columns_than_it_holds() -> None:
+    existing = tuple(Column(f"c{n}", "INT64") for n in range(9_995))
+    wider = {
+        "type": "record",
+        "name": "i",
+        "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int"}],
+    }
+    fits = plan_table_change(record(("new", wider), ("last", "int")), existing)
+    assert len(fits.columns) == 9_997
+    named = "with inner, z, the table would have 10003 columns"
+    with pytest.raises(FullTable, match=named):
+        plan_table_change(record(("inner", wider), ("last", "int"), ("z", "int")), fits.columns)
+    # What somebody else filled beyond the limit can still be loaded.
+    assert not plan_table_change(
+        record(("c0", ["null", "int"])), (*existing, *(Column(f"d{n}", "INT64") for n in range(9)))
+    )
 
 
 def test_a_missing_table_is_created_with_the_schemas_columns() -> None:

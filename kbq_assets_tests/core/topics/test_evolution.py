@@ -13,7 +13,9 @@ from kbq_assets.core.topics.evolution import (
     NEW_TABLE_VERSION,
     VARIANT_COLUMN,
     SchemaVariant,
+    TableColumn,
     TableVariants,
+    TableVersion,
     evolutions,
     find_variant,
     version_table,
@@ -128,6 +130,18 @@ def test_a_schema_goes_to_the_first_version_that_it_fits() -> None:
         assert found.renames == {}
     assert versions == [1, 2, 1, 2]
     assert variant(known, NEW_TABLE_VERSION, x="long", y="bytes").version == 3
+
+
+def test_a_schema_for_which_a_table_has_no_room_goes_to_a_new_version() -> None:
+    nearly_full = TableVersion(tuple(TableColumn(f"a{n}", "INT64") for n in range(9_998)))
+    known = TableVariants((nearly_full,))
+    for fields, version in ({"b": "int", "c": "int"}, 1), ({"a7": "int", "d": "int"}, 2), ({"a7": "int"}, 1):
+        found = variant(known, NEW_TABLE_VERSION, **fields)
+        known = found.variants
+        assert found.version == version
+    assert variant(known, NEW_TABLE_VERSION, a7="int", d="int").version == 2
+    # A single table cannot have a variant column for it: the load parks the table.
+    assert variant(TableVariants(known.versions[:1]), VARIANT_COLUMN, d="int").version == 1
 
 
 def test_a_change_of_policy_keeps_what_there_is() -> None:

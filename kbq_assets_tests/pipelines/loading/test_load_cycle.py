@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.table_state import TableState
@@ -430,6 +430,26 @@ def test_a_table_whose_files_cannot_be_tried_fails_for_now_and_keeps_its_job() -
     assert (report.state, report.transient) == ("failed", True)
     assert _table(bench).in_flight is not None
     assert bench.paths("staging/") != []
+
+
+NOT_THE_FILES = JobError("accessDenied", "no access to the bucket", transient=False, blames_files=False)
+
+
+@pytest.mark.parametrize("probe", [NOT_THE_FILES, ConfigurationError("no access to the dataset")])
+def test_a_table_whose_jobs_fail_for_no_file_s_fault_is_parked_and_loads_once_the_cause_is_gone(
+    probe: JobError | ConfigurationError,
+) -> None:
+    bench = _staged(1)
+    bench.warehouse.job_errors = lambda job: NOT_THE_FILES
+    bench.warehouse.probe_result = probe
+    for _ in range(3):
+        [report] = bench.load().tables
+    assert (report.state, report.transient, report.quarantined) == ("parked", False, 0)
+    assert "load_failed: accessDenied: no access to the bucket" in report.message
+    bench.warehouse.job_errors = bench.warehouse.probe_result = None
+    bench.store.time_ms += 3_600_000
+    bench.load()
+    assert (bench.offsets(A), _table(bench).parked, bench.warehouse.duplicates()) == ([0], None, {})
 
 
 def test_two_bad_files_of_one_batch_are_set_aside_and_the_rest_is_loaded() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbq_assets.core.errors import NotFound, Refused, Unavailable
+from kbq_assets.core.errors import MissingState, NotFound, Refused, Unavailable
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -366,6 +366,37 @@ def test_a_bootstrap_that_was_interrupted_is_continued_before_anything_is_read(
     assert bench.extract().totals.records == len({0, partitions - 1})
     with pytest.raises(Refused, match="already has a commit"):
         bootstrap.propose_bootstrap_from_done_files(bench.store, bench.kafka, {TOPIC})
+
+
+@pytest.mark.parametrize(("partitions", "lost"), [(1, 0), (65, 0), (65, 1)])
+def test_a_lost_commit_is_not_that_of_a_new_topic(partitions: int, lost: int) -> None:
+    bench = Bench(partitions=partitions)
+    for partition in {0, partitions - 1}:
+        bench.produce(1, 1, partition=partition)
+    bench.extract()
+    bench.load()
+    operate.propose_reset(bench.store, bench.kafka, TOPIC, start=StartAt("latest")).apply()
+    path = commit_path(TOPIC, lost)
+    saved = bench.store.objects[path]
+    bench.store.delete(path)
+    bench.store.create(f"done/{TOPIC}.{64 * lost}.d.A.0.1.done", b"")
+    commands: list[Callable[[], object]] = [
+        lambda: bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, StartAt("earliest")),
+        lambda: bootstrap.propose_bootstrap_from_done_files(bench.store, bench.kafka, {TOPIC}),
+        lambda: bootstrap.propose_bootstrap_from_done_files(bench.store, bench.kafka),
+    ]
+    if partitions == 1:
+        commands.append(lambda: operate.propose_reset(bench.store, bench.kafka, TOPIC))
+    for command in commands:
+        with pytest.raises(MissingState, match=f"{path} is missing") as caught:
+            command()
+        assert "restore" in caught.value.next_step
+    bench.store.objects[path] = saved
+    bench.store.delete(f"done/{TOPIC}.{64 * lost}.d.A.0.1.done")
+    bench.extract()
+    bench.load()
+    assert bench.warehouse.duplicates() == {}
+    assert len(bench.offsets(A)) == 2 * min(partitions, 2)
 
 
 def test_a_bootstrap_of_all_topics_leaves_out_those_that_have_their_commits() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kbq_assets.core.loading.tables import MAX_COLUMNS
+from kbq_assets.core.loading.column_limits import MAX_COLUMNS
 from kbq_assets.core.protocol.codec import Stored, stored_as
 from kbq_assets.core.topics.column_names import AS_WRITTEN, compared
 from kbq_assets.core.topics.json.numbers import Number
