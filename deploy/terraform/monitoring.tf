@@ -2,7 +2,7 @@
 
 locals {
   alerts = {
-    "KBQ: nothing was loaded for two hours" = "time() - kbq_last_success_timestamp_seconds{kind=\"loading\"} > 7200 and on(instance) kbq_loadable_rows > 0"
+    "KBQ: nothing was loaded for two hours" = "time() - kbq_last_success_timestamp_seconds{kind=\"loading\"} > 7200 and on(instance) min_over_time(kbq_loadable_rows[2h]) > 0"
     "KBQ: a table is parked"                = "kbq_table_parked > 0"
     "KBQ: partitions are stopped"           = "sum by (reason) (kbq_stopped_partitions) > 0"
     "KBQ: backups are stopped"              = "sum by (reason) (kbq_stopped_backups) > 0"

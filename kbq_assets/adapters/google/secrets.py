@@ -15,10 +15,11 @@ from google.auth import exceptions
 from google.auth.transport.requests import AuthorizedSession
 
 from kbq_assets.adapters.google.auth import UNREADABLE, GoogleAccess, google_credentials
+from kbq_assets.adapters.http import TimedAdapter
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 
 _NAME: Final = re.compile(r"projects/[\w:.-]+(/locations/([\w-]+))?/secrets/[\w-]+/versions/([\w-]+)")
-#: Timeouts in seconds: to connect, and to wait for a response.
+#: Timeouts in seconds: to connect, and for the whole response.
 _TIMEOUT: Final = (10.0, 30.0)
 _WHY: Final = {
     400: "the version is disabled or destroyed, or the name is invalid",
@@ -59,6 +60,8 @@ def _answer(url: str, name: str, access: GoogleAccess) -> requests.Response:
     why = ""
     try:
         with AuthorizedSession(google_credentials(access)) as session:
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, TimedAdapter())
             return session.get(url, timeout=_TIMEOUT)
     except (exceptions.GoogleAuthError, OSError, *UNREADABLE) as error:  # requests' errors are OSErrors
         why = type(error).__name__

@@ -28,6 +28,7 @@ from kbq_assets.extras.metrics.families import (
 )
 from kbq_assets.extras.metrics.observe import BrokerReading, StateReading
 from kbq_assets.pipelines.backup.status import BackupsStatus
+from kbq_assets.pipelines.loading.load import LoadPlan
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.observation.checks import waiting_files
 from kbq_assets.pipelines.observation.status import Status
@@ -39,11 +40,15 @@ _MAX_WORKERS = 64
 
 @dataclass(frozen=True)
 class Measured:
-    """The readings behind the metrics. ``jobs_per_day`` is a table's quota, 0 for none. ``by_partition`` labels lag by
-    partition instead of topic. Without ``broker``, there is no lag."""
+    """The readings behind the metrics.
+
+    ``planned`` is the plan of a load that starts now. ``jobs_per_day`` is a table's quota, 0 for none. ``by_partition``
+    labels lag by partition instead of topic. Without ``broker``, there is no lag.
+    """
 
     state: StateReading
     status: Status
+    planned: LoadPlan
     broker: BrokerReading | None = None
     jobs_per_day: int = 0
     by_partition: bool = False
@@ -179,10 +184,18 @@ def _tables(measured: Measured) -> Iterator[Family]:
     ):
         values = {str(table.table): float(getattr(table, attribute)) for table in measured.status.tables}
         yield labelled(name, kind, text, "table", bounded(values))
-    text = "Committed rows that are not loaded yet, except those that wait for an operator"
-    rows = (t.pending_rows - t.blocked_rows for t in measured.status.tables if t.state != "parked")
-    yield single("kbq_loadable_rows", GAUGE, text, sum(rows))
+    text = "Rows that a load would submit now, and pending rows of tables with a job in flight"
+    yield single("kbq_loadable_rows", GAUGE, text, _loadable_rows(measured))
     yield from _states(measured)
+
+
+def _loadable_rows(measured: Measured) -> int:
+    """Rows for which only a load run is missing. Rows that wait on purpose are in no planned batch."""
+    found = {t: v.value for t, v in measured.state.view.states.items() if isinstance(v, Versioned)}
+    running = {t for t, state in found.items() if state.in_flight or state.definition.replacing}
+    rows = {batch.table: batch.rows for batch in measured.planned.batches}
+    rows |= {t.table: t.pending_rows for t in measured.status.tables if t.table in running}
+    return sum(count for table, count in rows.items() if table not in found or not found[table].parked)
 
 
 def _states(measured: Measured) -> Iterator[Family]:

@@ -50,7 +50,16 @@ from kbq_assets.pipelines.protocol.state_cache import RunCache, StateCache
 from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore
 
-__all__ = ["LoadOptions", "LoadPlan", "LoadPorts", "LoadReport", "TableReport", "load", "plan"]
+__all__ = [
+    "LoadOptions",
+    "LoadPlan",
+    "LoadPorts",
+    "LoadReport",
+    "TableReport",
+    "load",
+    "plan",
+    "plan_of_view",
+]
 
 _LOGGER: Final = logging.getLogger("kbq.load")
 
@@ -113,6 +122,13 @@ def plan(
     cache, limits = cache or StateCache(store), limits or LoadLimits()
     view = read_view(cache, blocks or LoadBlocks(), survives_silence=True)
     now_ms = store.now_ms() if limits.jobs_per_day or _any_may_restart(view) else 0
+    return plan_of_view(view, limits, now_ms, restarts, topics)
+
+
+def plan_of_view(
+    view: LoadView, limits: LoadLimits, now_ms: int, restarts: MayRestart, topics: TopicOptions
+) -> LoadPlan:
+    """Like `plan`, for a view that was read already."""
     found: list[LoadBatch | None] = []
     failed: dict[TableReference, KbqError] = {}
     for table in view.tables:

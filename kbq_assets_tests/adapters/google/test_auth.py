@@ -7,8 +7,9 @@ import logging
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.auth.impersonated_credentials import Credentials as Impersonated
 
 from kbq_assets.adapters.gcs import GcsObjectStore
+from kbq_assets.adapters.google import secrets
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials, identity
 from kbq_assets.adapters.google.clients import storage_client
 from kbq_assets.adapters.google.secrets import read_secret
@@ -155,6 +157,28 @@ def test_without_default_credentials_the_ways_to_give_some_are_reported() -> Non
     with pytest.raises(ConfigurationError, match="no Application Default Credentials") as caught:
         google_credentials(GoogleAccess())
     assert "KBQ_LOAD_CREDENTIALS" in caught.value.next_step
+
+
+class DrippingServer(QuietHandler):
+    """Each byte is in time for a limit per read."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):  # the client has given up
+            for _ in range(60):
+                self.wfile.write(b" ")
+                time.sleep(0.05)
+
+
+def test_a_secret_that_arrives_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_TIMEOUT", (10.0, 0.5))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), DrippingServer)
+    with serving(server):
+        access = GoogleAccess("anonymous", f"http://127.0.0.1:{server.server_port}")
+        # A whole response would be "damaged".
+        with pytest.raises(Unavailable, match=r"ConnectionError|Timeout"):
+            read_secret("projects/p/secrets/s/versions/1", access)
 
 
 @pytest.mark.parametrize("reference", ["", f"impersonate:{EMAIL}"])

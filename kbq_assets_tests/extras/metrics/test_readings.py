@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WorkerProcess
+from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.observation.run_totals import RUNS, SignOfLife, WorkerUse, sign_path
+from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import BACKLOG, TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -16,6 +19,7 @@ from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS, RunLog
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import propose_park_table
+from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.extras.metrics.scrape import polled
 from kbq_assets_tests.fakes.faults import Call, Outcome
@@ -156,6 +160,42 @@ def test_what_waits_for_a_person_needs_no_run(world: FakePlatform) -> None:
     assert (found["kbq_lag_records"][TOPIC,], found["kbq_backlog_rows"]["shop.orders",]) == (3, 5)
     world.produce(4, partition=1)
     assert polled(world.parts)["kbq_extractable_records"][ONE] == 4
+
+
+def test_rows_that_wait_for_an_order_need_no_run(tmp_path: Path) -> None:
+    world = FakePlatform(tmp_path, sources=f"{TOPIC} dataset=shop table=orders order=offset\n")
+    world.produce()
+    world.parts.extractor.extract()
+    world.parts.loader.load()
+    entry = AuditEntry(7, "", 0, "by hand", "me")
+    decide(world.store, ORDERS, lambda now: transitions.hold(now, entry))
+    world.produce(3)
+    world.parts.extractor.extract()
+    found = polled(world.parts)
+    assert (found["kbq_loadable_rows"][ONE], found["kbq_backlog_rows"]["shop.orders",]) == (0, 3)
+    decide(world.store, ORDERS, lambda now: transitions.release(now, entry))
+    assert polled(world.parts)["kbq_loadable_rows"][ONE] == 3
+
+
+def test_rows_that_wait_for_a_quota_need_no_run(world: FakePlatform) -> None:
+    world.warehouse.limits = LoadLimits(jobs_per_day=1)
+    world.produce()
+    world.parts.extractor.extract()
+    world.parts.loader.load()
+    world.produce(3)
+    world.parts.extractor.extract()
+    found = polled(world.parts)
+    assert (found["kbq_loadable_rows"][ONE], found["kbq_backlog_rows"]["shop.orders",]) == (0, 3)
+    world.store.time_ms += 25 * 3_600_000
+    assert polled(world.parts)["kbq_loadable_rows"][ONE] == 3
+
+
+def test_the_job_that_a_killed_load_left_in_flight_needs_a_run(world: FakePlatform) -> None:
+    world.produce(3)
+    world.parts.extractor.extract()
+    world.warehouse.auto_run = False
+    world.parts.loader.load()
+    assert polled(world.parts)["kbq_loadable_rows"][ONE] == 3
 
 
 def test_a_table_whose_backlog_cannot_be_read_has_no_age_and_hides_no_other(world: FakePlatform) -> None:

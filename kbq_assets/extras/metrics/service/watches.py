@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from kbq_assets.core.errors import KbqError, Unavailable
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.observation.arrivals import Arrivals
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import park_commands
@@ -31,6 +32,7 @@ from kbq_assets.extras.metrics.observe import (
 )
 from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.loading.load import plan_of_view
 from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.status import Status, status_of, stored_stops
 from kbq_assets.ports.clock import Clock
@@ -126,11 +128,11 @@ class Watches:
             deployment.offsets, deployment.sources.read(), positions, deployment.clock.now_ms()
         )
 
-    def _read_warehouse(self) -> int:
-        """The maximum number of load jobs per table and day."""
+    def _read_warehouse(self) -> LoadLimits:
+        """The warehouse's limits."""
         warehouse = self._deployment.warehouse
         warehouse.get_job(_NO_JOB, warehouse.project, warehouse.location, _NO_TABLE)
-        return warehouse.limits.jobs_per_day
+        return warehouse.limits
 
     def _read_backups(self) -> BackupsStatus:
         deployment = self._deployment
@@ -159,7 +161,11 @@ class Watches:
             arrivals=self.files.last.value or Arrivals(),
         )
         by_partition = deployment.settings.extras.service.lag_label == "partition"
-        measured = Measured(state, status, broker, self.warehouse.last.value or 0, by_partition)
+        # Until the warehouse has answered once, its limits are unknown, and no load waits for them.
+        limits = self.warehouse.last.value or LoadLimits(jobs_per_day=0, changes_per_day=0)
+        sources = deployment.sources
+        loads = plan_of_view(state.view, limits, state.now_ms, sources.restarts, sources.select)
+        measured = Measured(state, status, loads, broker, limits.jobs_per_day, by_partition)
         return Shown(state, status, (*kbe_families(state), *kbq_families(measured)))
 
     def _own(self) -> Iterator[Family]:
