@@ -53,10 +53,11 @@ def forget() -> None:
 def _local(setting: str, kind: str, target: str) -> str:
     found = os.environ.get(target) if kind == "env" else _content(target)
     if found is None:
-        where = f"environment variable {target} is not set" if kind == "env" else f"{target} cannot be read"
+        is_variable = kind == "env"
+        problem = f"environment variable {target} is not set" if is_variable else f"{target} cannot be read"
         raise ConfigurationError(
-            f"{setting} refers to {kind}:{target}: {where}",
-            next_step="the client needs it on the driver and on every Spark worker",
+            f"{setting} refers to {kind}:{target}: {problem}",
+            next_step=f"{'set it' if is_variable else 'make it readable'}, for this command and on every Spark worker",
         )
     return found
 

@@ -85,7 +85,11 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
     out = console()
     shown = table("partition", "#offset", "time", "reason", "#size", "message")
     for row in rows:
-        place = (str(TopicPartition(row.topic, row.partition)), str(row.offset), _time(row.timestamp_ms))
+        place = (
+            str(TopicPartition(row.topic, row.partition)),
+            str(row.offset),
+            _time(row.timestamp_ms, "seconds"),
+        )
         shown.add_row(
             *place, row.reason, "null" if row.value_size is None else size(row.value_size), row.message
         )
@@ -282,11 +286,11 @@ def _parsed(data: bytes) -> str | None:
         return None
 
 
-def _time(timestamp_ms: int) -> str:
+def _time(timestamp_ms: int, precision: str = "milliseconds") -> str:
     if timestamp_ms < 0:
         return "no time"
     moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def _row_json(row: ErrorRow) -> dict[str, object]:

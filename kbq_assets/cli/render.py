@@ -38,10 +38,13 @@ _MOST_INDENTED = 1_000_000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console without markup, because topic names may look like markup."""
+    """A console without markup, because topic names may look like markup. The terminal itself wraps long lines, so
+    commands can be copied whole."""
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
     width = None if is_terminal else _WIDE
-    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+    return Console(
+        stderr=stderr, width=width, markup=False, highlight=False, emoji=False, soft_wrap=not stderr
+    )
 
 
 @contextmanager

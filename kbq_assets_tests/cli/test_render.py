@@ -49,6 +49,16 @@ def test_a_choice_of_commands_says_what_each_does() -> None:
     ]
 
 
+def test_a_terminal_gets_whole_lines_to_copy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    line = "  next: kbq resume --topic t --partition 0 --as-errors  # its bad records become error rows"
+    render.console().print(line)
+    assert capsys.readouterr().out == f"{line}\n"
+
+
 def test_every_command_that_resumes_something_has_an_effect() -> None:
     tp, table = TopicPartition("t", 0), TableReference("d", "t")
     for commands in (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -21,6 +22,8 @@ LOGGER: Final = logging.getLogger("kbq.kafka")
 """The logger for librdkafka's own messages, which would otherwise go to standard error."""
 
 HIDDEN: Final = "****"
+#: Characters of a secret that is hidden inside words, too.
+_LONG: Final = 8
 
 _SECRETS: Final = frozenset(
     {"sasl.password", "sasl.oauthbearer.config", "sasl.oauthbearer.client.secret",
@@ -129,10 +132,12 @@ def plain_secrets(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def without_secrets(text: str, client: Mapping[str, str]) -> str:
-    """A client's message, with all secrets in its configuration hidden."""
+    """A client's message, with all secrets in its configuration hidden. A short one is hidden only as a whole word:
+    the letters of the password `b` are in most messages."""
     for name in _SECRETS & client.keys():
-        if client[name]:
-            text = text.replace(client[name], HIDDEN)
+        if secret := client[name]:
+            pattern = re.escape(secret)
+            text = re.sub(pattern if len(secret) >= _LONG else rf"(?<!\w){pattern}(?!\w)", HIDDEN, text)
     return text
 
 

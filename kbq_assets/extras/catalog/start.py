@@ -50,22 +50,22 @@ def init(
 ) -> None:
     """Write kbq.toml and a catalog with first checks to this folder. Existing files and entries do not change.
 
-    In a terminal, it asks for values that no option gives; otherwise it uses the defaults.
+    Without options, it asks in a terminal. With options, it uses the defaults for the others.
     """
+    given = (bootstrap_servers, registry_url, staging, warehouse, company, domain, env, team, topics or None)
+    asked = _asked if _is_terminal() and given == (None,) * len(given) else _default
     settings = {
-        "KBQ_KAFKA_BOOTSTRAP_SERVERS": _asked(bootstrap_servers, "Kafka, host:port (empty: kbq local)"),
-        "KBQ_REGISTRY_URL": _asked(registry_url, "schema registry, URL (empty: kbq local)"),
-        "KBQ_STAGING": _asked(staging, "staging, folder or gs://bucket/prefix (empty: .kbq/staging)"),
-        "KBQ_WAREHOUSE": _asked(
+        "KBQ_KAFKA_BOOTSTRAP_SERVERS": asked(bootstrap_servers, "Kafka, host:port (empty: kbq local)"),
+        "KBQ_REGISTRY_URL": asked(registry_url, "schema registry, URL (empty: kbq local)"),
+        "KBQ_STAGING": asked(staging, "staging, folder or gs://bucket/prefix (empty: .kbq/staging)"),
+        "KBQ_WAREHOUSE": asked(
             warehouse, "warehouse, duckdb:PATH or bigquery://project (empty: DuckDB in .kbq)"
         ),
         "KBQ_SOURCE_TOPICS": str(_CATALOG),
     }
-    company, domain = _asked(company, "company", "company"), _asked(domain, "domain", "main")
-    env, team = _asked(env, "environment", "prod"), _asked(team, "team that owns the tables")
-    topics = topics or tuple(
-        _asked(None, "topics to load, separated by blanks (empty: choose later)").split()
-    )
+    company, domain = asked(company, "company", "company"), asked(domain, "domain", "main")
+    env, team = asked(env, "environment", "prod"), asked(team, "team that owns the tables")
+    topics = topics or tuple(asked(None, "topics to load, separated by blanks (empty: choose later)").split())
     is_new = _write_settings({name: value for name, value in settings.items() if value})
     reopen()  # the new file now counts
     try:
@@ -78,13 +78,15 @@ def init(
     _write_catalog(company, domain, env, team, topics)
 
 
-def _asked(given: str | None, question: str, default: str = "") -> str:
-    if given is not None or not _is_asked():
-        return default if given is None else given
+def _asked(_: str | None, question: str, default: str = "") -> str:
     return str(click.prompt(question, default=default, show_default=bool(default)))
 
 
-def _is_asked() -> bool:
+def _default(given: str | None, _: str, default: str = "") -> str:
+    return default if given is None else given
+
+
+def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 

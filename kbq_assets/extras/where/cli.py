@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol, TypeAlias
 import click
 
 from kbq_assets.cli.context import ExitCode, Part, json_option, pass_operator
-from kbq_assets.cli.render import console, echo_json, table
+from kbq_assets.cli.render import echo_json
 from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.timestamps import parse_moment
@@ -192,9 +192,7 @@ def _places(
 def _print(found: list[Place], as_json: bool) -> None:
     if as_json:
         return echo_json([dataclasses.asdict(place) for place in found])
-    shown = table("where", "name", "")
     for place in found:
-        shown.add_row(place.kind, place.name, place.text)
-    console().print(shown)
+        click.echo(f"{place.kind} {place.name}".rstrip() + (f": {place.text}" if place.text else ""))
     for command in dict.fromkeys(command for place in found for command in place.commands):
         click.echo(f"next: {command}")

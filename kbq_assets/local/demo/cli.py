@@ -57,11 +57,11 @@ def demo(deployment: Deployment, with_lake: bool) -> None:
         if with_lake:
             is_whole = _produce_and_load_both(shown)
             folder = settings.home / "lake"
-            shown.print(f"The tables are below {folder}; docs/iceberg.md explains them.", soft_wrap=True)
+            shown.print(f"The tables are below {folder}; docs/iceberg.md explains them.")
             shown.print("Run it again: nothing is added twice.")
             sys.exit(ExitCode.DONE if is_whole else ExitCode.FAILED)
         is_whole = _produce_and_load(shown)
-    shown.print(f"The tables are in {settings.warehouse_url}.", soft_wrap=True)
+    shown.print(f"The tables are in {settings.warehouse_url}.")
     shown.print("See them in Dagster: make ui. Run it again: nothing is added twice.")
     sys.exit(ExitCode.DONE if is_whole else ExitCode.FAILED)
 
@@ -127,7 +127,7 @@ def run_job(dagster: Orchestrator, shown: Console) -> bool:
     with dagster.working():
         for line in dagster.follow(run_id):
             style = {"WARNING": "yellow", "ERROR": "red"}.get(line.level)
-            shown.print(f"  {line.message}", style=style, soft_wrap=True)
+            shown.print(f"  {line.message}", style=style)
     outcome = dagster.outcome(run_id)
     shown.print(f"  run {run_id[:8]}: {outcome.status.lower()} after {outcome.seconds:.1f} s")
     return outcome.succeeded

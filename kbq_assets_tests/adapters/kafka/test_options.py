@@ -150,6 +150,15 @@ def test_secrets_never_show() -> None:
         "ssl.key.pem": HIDDEN,
     }
     assert without_secrets("bad open-sesame!", client_options(SERVERS, SASL)) == f"bad {HIDDEN}!"
+    assert without_secrets("bad open-sesames", client_options(SERVERS, SASL)) == f"bad {HIDDEN}s"
+
+
+def test_a_short_secret_leaves_the_words_of_a_message_alone() -> None:
+    client = client_options(SERVERS, {**SASL, "sasl.password": "b"})
+    assert (
+        without_secrets('all brokers are down: "b", b.', client)
+        == f'all brokers are down: "{HIDDEN}", {HIDDEN}.'
+    )
 
 
 def test_a_client_that_refuses_its_options_does_not_quote_secrets() -> None:

@@ -10,6 +10,7 @@ import pytest
 from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.spark import session
 from kbq_assets.adapters.spark.classes import archive_name, command_file, kept_command
+from kbq_assets.adapters.spark.rehearsal import kept_options
 from kbq_assets.adapters.spark.session import private_options
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets_tests.fixtures.variables import Variables
@@ -60,6 +61,14 @@ def test_the_kept_command_runs_instead_of_sparks_scripts_and_shows_no_option() -
         *("-Dspark.master=local[2]", "org.apache.spark.api.python.PythonGatewayServer"),
     ]
     assert "SPARK_HOME" not in os.environ
+
+
+def test_the_command_has_sparks_options_without_kbqs_and_without_a_module_that_warns() -> None:
+    own = [*session.QUICK_JVM.split(), "-XX:ArchiveClassesAtExit=/a.jsa", "-Dlog4j2.configurationFile=/log"]
+    found = kept_options(
+        ["-Xmx1g", *own, "--add-modules=jdk.incubator.vector", "--add-opens=java.base/java.lang=X"]
+    )
+    assert found == ["-Xmx1g", "--add-opens=java.base/java.lang=X"]
 
 
 def test_without_a_kept_command_there_is_none(tmp_path: Path, variables: Variables) -> None:

@@ -80,12 +80,21 @@ def test_init_says_what_is_missing_if_no_topic_was_chosen(init: Shell) -> None:
     assert "add archiver" not in init.done(*INIT, "--topic", "clicks")
 
 
-def test_init_asks_for_topics_in_a_terminal(init: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq_assets.extras.catalog.start._is_asked", lambda: True)
-    answers = ("", "", "", "prod", "clicks shop.orders")  # Kafka, registry, staging, environment, topics
-    assert init(*INIT, answer="\n".join(answers) + "\n").exit_code == 0
+def test_init_asks_in_a_terminal_if_no_option_is_given(init: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq_assets.extras.catalog.start._is_terminal", lambda: True)
+    places = ("", "", "", WAREHOUSE)  # Kafka, registry, staging, warehouse
+    names = ("shop", "sales", "prod", "sales", "clicks shop.orders")
+    assert init("init", answer="\n".join([*places, *names]) + "\n").exit_code == 0
     found = json.loads(init.done("catalog", "show", "--json"))
     assert {each["topic"]: each["archived"] for each in found} == {"clicks": True, "shop.orders": True}
+
+
+def test_init_asks_nothing_in_a_terminal_if_an_option_is_given(
+    init: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq_assets.extras.catalog.start._is_terminal", lambda: True)
+    init.done(*INIT, "--topic", "clicks")
+    assert '"prod"' in init.done("catalog", "show", "clicks", "--json")
 
 
 @pytest.mark.usefixtures("current_folder")
