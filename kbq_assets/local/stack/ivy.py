@@ -23,6 +23,7 @@ from rich.progress import (
 
 from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.core.optional_packages import install_command
 from kbq_assets.local.stack.artifact import Artifact
 from kbq_assets.local.stack.truststore import trusted_authorities, write_truststore
 
@@ -98,10 +99,12 @@ class Ivy:
 def ivy_jar() -> Path:
     """The path of the Ivy jar that PySpark includes. Raises ConfigurationError without PySpark."""
     pyspark = util.find_spec("pyspark")
-    folder = Path(pyspark.origin).parent / "jars" if pyspark and pyspark.origin else Path("pyspark/jars")
-    jars = sorted(folder.glob("ivy-*.jar"))
+    jars = sorted(Path(pyspark.origin).parent.glob("jars/ivy-*.jar")) if pyspark and pyspark.origin else []
     if not jars:
-        raise ConfigurationError(f"no ivy-*.jar in {folder}", next_step="pip install pyspark==4.3.0")
+        raise ConfigurationError(
+            "the stack's files are fetched by PySpark's Ivy, which is not installed",
+            next_step=install_command("pyspark"),
+        )
     return jars[-1]
 
 

@@ -21,7 +21,7 @@ from kbq_assets.core.errors import Defect, KbqError
 from kbq_assets.core.extraction.restarts import parking_restarts
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.replacing import replacing_words
-from kbq_assets.core.loading.table_state import JobInFlight, Parked, TableState
+from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
@@ -54,10 +54,6 @@ class TableLoader:
         self._view: LoadView | None = None
         #: the error that ended the table's run
         self.error: KbqError | None = None
-
-    @property
-    def loaded(self) -> list[JobInFlight]:
-        return self._run.loaded
 
     @property
     def finished(self) -> list[StagedFile]:

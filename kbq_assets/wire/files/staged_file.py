@@ -91,11 +91,6 @@ class FileEncoder:
         return self._file.table
 
     @property
-    def schema_id(self) -> int:
-        """The schema id of its records."""
-        return self._file.schema_id
-
-    @property
     def bytes_written(self) -> int:
         """Bytes in the sink, without the current block (``bytes_buffered``, before compression)."""
         return self._writer.bytes_written

@@ -15,6 +15,7 @@ from kbq_assets.adapters.java import find_java
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.local.stack.artifact import Artifact
 from kbq_assets.local.stack.installation import INSTALL_MARKER, find_installation, install, required_artifacts
+from kbq_assets.local.stack.ivy import ivy_jar
 
 SILENT = Console(quiet=True)
 BROKER = b"the broker's jar"
@@ -137,3 +138,10 @@ def test_what_a_killed_installation_left_is_swept(repository: Repository, tmp_pa
         install_from(repository, root)
         assert not (root / "partial-killed").exists()
         orphan.wait(timeout=120)  # nothing has written: the sweep has ended it
+
+
+def test_without_pyspark_the_extra_is_named_that_has_ivy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq_assets.local.stack.ivy.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match="Ivy") as caught:
+        ivy_jar()
+    assert caught.value.next_step == "pip install 'kbq-assets[spark]'"
