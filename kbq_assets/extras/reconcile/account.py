@@ -293,8 +293,8 @@ class Account:
             if tables != wanted:
                 kind = "missing" if not tables else "not in the table that the producers' log names"
                 wrong[kind].append(f"{offset} (expected {' '.join(wanted) or 'nowhere'})")
-        if len(wrong["missing"]) == pending:
-            del wrong["missing"]
+        if len(wrong.get("missing", ())) == pending:
+            wrong.pop("missing", None)
         for kind, rows in wrong.items():
             self._name(kind, rows, read_again(self.tp, int(rows[0].split()[0])))
         unlogged = [o for o in self.rows.offsets() if o not in expected]

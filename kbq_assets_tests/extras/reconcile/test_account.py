@@ -271,6 +271,11 @@ class TestProducersLog:
             found = settled(Log((0, 1)), {A: once(0)}, waiting=waiting, expected=expected)
             assert found.accounted is accounted
 
+    def test_rows_of_a_job_that_is_not_recorded_yet_are_no_finding(self) -> None:
+        waiting = UnloadedFiles((staged(1, 2, 1),))
+        found = settled(Log((0, 1)), {A: once(0, 1)}, waiting=waiting, expected={0: "row:d.A", 1: "row:d.A"})
+        assert found.accounted
+
 
 @pytest.mark.parametrize(
     ("pending", "quarantined", "outside"),
