@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -45,10 +46,6 @@ class TableColumn(Stored):
     #: the field's name in schemas, if it differs; then the column is a variant
     field: str = ""
     fields: tuple[TableColumn, ...] = ()
-
-    def is_of(self, field: str) -> bool:
-        """Whether it is the column of a schema's field. Ignores case."""
-        return (self.field or self.name).lower() == field.lower()
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,10 @@ def _merged_with(known: Iterable[TableColumn], columns: tuple[Column, ...]) -> t
 
 def varied_field(column: Column, siblings: Iterable[Column]) -> str:
     """The field that an unknown column is a variant of, judged by its name; "" if it is not a variant."""
-    return next((each.name for each in siblings if _named_variant(each.name, column) == column.name), "")
+    field, label, rest = column.name.rpartition(_named_variant("", column))
+    if not label or rest:
+        return ""
+    return next((each.name for each in siblings if each.name[:_LONGEST_FIELD] == field), "")
 
 
 def version_table(table: str, version: int) -> str:
@@ -193,44 +193,68 @@ class _Merge:
         self, known: tuple[TableColumn, ...], wanted: tuple[Column, ...], above: Path
     ) -> tuple[tuple[TableColumn, ...], dict[Path, str]]:
         """The merged columns of one record, and the new names. Raises _Contradiction."""
-        merged, renames = list(known), dict[Path, str]()
+        merged, renames = _Record(known), dict[Path, str]()
         theirs = {column.name.lower() for column in wanted}
         for column in wanted:
             path = (*above, column.name)
             index, merged_column, inner = self._column(merged, column, path, theirs)
-            merged[index : index + 1] = [merged_column]
+            merged.put(index, merged_column)
             renames |= inner
             if merged_column.name.lower() != column.name.lower():
                 renames[path] = merged_column.name
-        return tuple(merged), renames
+        return tuple(merged.columns), renames
 
     def _column(
-        self, known: list[TableColumn], wanted: Column, path: Path, theirs: set[str]
+        self, known: _Record, wanted: Column, path: Path, theirs: set[str]
     ) -> tuple[int, TableColumn, dict[Path, str]]:
         """The field's first column that fits, or a new one at the end."""
-        for index, each in enumerate(known):
-            if each.is_of(wanted.name) and each.type == type_of(wanted):
+        for index in known.of(wanted.name):
+            each = known.columns[index]
+            if each.type == type_of(wanted):
                 with contextlib.suppress(_Contradiction):
                     fields, inner = self.columns(each.fields, wanted.fields, path)
                     return index, replace(each, fields=fields), inner
         name = self._new_name(known, wanted, path, theirs)
         fields, inner = self.columns((), wanted.fields, path)
         field = "" if name == wanted.name else wanted.name
-        return len(known), TableColumn(name, type_of(wanted), field, fields), inner
+        return len(known.columns), TableColumn(name, type_of(wanted), field, fields), inner
 
-    def _new_name(self, known: list[TableColumn], wanted: Column, path: Path, theirs: set[str]) -> str:
-        ours = {each.name.lower() for each in known}
-        if wanted.name.lower() not in ours and not any(each.is_of(wanted.name) for each in known):
+    def _new_name(self, known: _Record, wanted: Column, path: Path, theirs: set[str]) -> str:
+        if wanted.name.lower() not in known.names and not known.of(wanted.name):
             return wanted.name
         if path not in self._fields:
             raise _Contradiction
-        return _variant_name(wanted, ours | theirs)
+        return _variant_name(wanted, known.names, theirs)
 
 
-def _variant_name(column: Column, taken: set[str]) -> str:
+class _Record:
+    """The columns of one record while they are merged. Names are in lower case."""
+
+    def __init__(self, columns: Iterable[TableColumn]) -> None:
+        self.columns: list[TableColumn] = []
+        self.names: set[str] = set()
+        self._of: defaultdict[str, list[int]] = defaultdict(list)
+        for each in columns:
+            self.put(len(self.columns), each)
+
+    def of(self, field: str) -> list[int]:
+        """Indexes of a schema's field's columns."""
+        return self._of.get(field.lower(), [])
+
+    def put(self, index: int, column: TableColumn) -> None:
+        """Replace a column by one of the same name and field, or add one at the end."""
+        if index < len(self.columns):
+            self.columns[index] = column
+            return
+        self._of[(column.field or column.name).lower()].append(index)
+        self.names.add(column.name.lower())
+        self.columns.append(column)
+
+
+def _variant_name(column: Column, ours: set[str], theirs: set[str]) -> str:
     base = name = _named_variant(column.name, column)
     number = 2
-    while name.lower() in taken:
+    while name.lower() in ours or name.lower() in theirs:
         name, number = f"{base}_{number}", number + 1
     return name
 

@@ -21,6 +21,7 @@ from kbq_assets.core.topics.evolution import (
     version_table,
     with_table_columns,
 )
+from kbq_assets_tests.fixtures.work import calls_of
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
 BIG = DECIMAL | {"precision": 60, "scale": 30}
@@ -174,3 +175,22 @@ def test_what_the_warehouse_has_prevails_and_what_it_has_not_got_yet_stays() -> 
     assert variant(found, VARIANT_COLUMN, x="long").renames == {}
     assert variant(found, VARIANT_COLUMN, y=record("I", a="string")).renames == {("y", "a"): "a__string"}
     assert with_table_columns(found, table) == found
+
+
+@pytest.mark.parametrize("type_", ["long", "string"], ids=["new columns", "variants of all columns"])
+def test_the_work_of_a_merge_grows_with_the_columns(type_: str) -> None:
+    def work(count: int) -> int:
+        names = [f"f{number}" for number in range(count)]
+        table = columns_of(json.dumps(record(**dict.fromkeys(names, "long"))))
+        added = names if type_ == "string" else [f"g{number}" for number in range(count)]
+        wanted = columns_of(json.dumps(record(**dict.fromkeys(added, type_))))
+        known = with_table_columns(TableVariants(), table)
+        fields = frozenset((name,) for name in added)
+
+        def merge() -> None:
+            found = find_variant(wanted, fields, known, VARIANT_COLUMN)
+            with_table_columns(found.variants, wanted)
+
+        return calls_of(merge)
+
+    assert work(400) < 5 * work(100)
