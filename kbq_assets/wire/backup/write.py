@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final, TypeAlias
 
+import google_crc32c
 import numpy as np
 
 from kbq_assets.core.backup.backup_names import FILE_HASH
@@ -56,7 +57,7 @@ class BackupWriter:
     @property
     def crc32c(self) -> int:
         """The CRC32C checksum of the file so far."""
-        return self._container.crc32c
+        return self._sink.crc32c
 
     @property
     def content(self) -> str:
@@ -105,10 +106,12 @@ class _HashedSink:
     def __init__(self, sink: Sink) -> None:
         self._write = sink.write
         self.sha256 = hashlib.sha256()
+        self.crc32c = 0
 
     def write(self, data: bytes, /) -> None:
         """Write all of ``data`` or raise."""
         self.sha256.update(data)
+        self.crc32c = google_crc32c.extend(self.crc32c, data)
         self._write(data)
 
 

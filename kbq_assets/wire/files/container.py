@@ -9,15 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import google_crc32c
-
 from kbq_assets.core.avro.header import header_schema
 from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.core.errors import EncoderMisuse
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets.wire.files.codec import Codec, compressor
-
-_Checksum: Any = google_crc32c.Checksum
 
 MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
@@ -50,7 +46,7 @@ class Sink(Protocol):
 
 
 class ContainerWriter:
-    """Writes one container file: the header immediately, then blocks. Counts and checksums the bytes that it writes."""
+    """Writes one container file: the header immediately, then blocks."""
 
     def __init__(
         self,
@@ -62,7 +58,6 @@ class ContainerWriter:
         self._sink = sink
         self._sync_marker = format_.sync_marker
         self._compress = compressor(format_.codec, format_.level)
-        self._checksum: Any = _Checksum()
         self.bytes_written = 0
         self._write(header(schema_json, format_.codec, format_.sync_marker, extra_metadata or {}))
 
@@ -73,14 +68,8 @@ class ContainerWriter:
             b"".join((encode_long(count), encode_long(len(compressed)), compressed, self._sync_marker))
         )
 
-    @property
-    def crc32c(self) -> int:
-        """The CRC32C of the file so far, as object stores compute it."""
-        return int.from_bytes(self._checksum.digest())
-
     def _write(self, data: bytes) -> None:
         self._sink.write(data)
-        self._checksum.update(data)
         self.bytes_written += len(data)
 
 

@@ -113,7 +113,6 @@ class ErrorRows:
             event_hours=self._hours.hours,
             newest_event_ms=0,  # a bad record has no business time, and its Kafka time may be far off
             event_time_fallbacks=0,
-            crc32c=self._writer.crc32c,
         )
 
     def _open(self, offset: int) -> None:

@@ -49,7 +49,6 @@ class EncodedFile:
     event_hours: Mapping[int, int]
     newest_event_ms: int
     event_time_fallbacks: int
-    crc32c: int
 
 
 OpenSink: TypeAlias = Callable[[NewFile], Sink]
@@ -141,7 +140,6 @@ class FileEncoder:
             event_hours=self._hours.hours,
             newest_event_ms=self.newest_ms,
             event_time_fallbacks=self._fallbacks,
-            crc32c=self._writer.crc32c,
         )
 
     @property
