@@ -92,6 +92,20 @@ def test_help_is_quick_because_it_imports_next_to_nothing() -> None:
     assert len(modules) < 300
 
 
+def test_the_end_of_a_command_looks_for_no_garbage() -> None:
+    code = """
+import atexit, gc, sys
+# What was registered first is called last.
+atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects())))
+from kbq_assets.definitions import main
+sys.argv = ["kbq", "--version"]
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    frozen, searched = map(int, ran.stdout.split()[-2:])
+    assert frozen > 100 * searched
+
+
 def test_a_driver_imports_no_kernels() -> None:
     """Half a second, and 80 MB, of every run: the workers' business."""
     code = "import sys, kbq_assets.pipelines.spine, kbq_assets.cli.run\nprint({'numba', 'numpy'} & {*sys.modules})"
