@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbq_assets.cli import rare_collections
+from kbq_assets.adapters.forking.spare import spare_process
+from kbq_assets.cli import end_quickly, rare_collections
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.definitions import Parts, parts
 from kbq_assets.ports.engine import ExtractionEngine
@@ -56,7 +57,7 @@ def main(topic: str, report: str, source: str = "") -> None:
     made = parts()
     area = _replayed(made, topic, source) if source else None
     extractor = area.extractor if area else made.extractor
-    with area.adapters.engine() if area else made.adapters.engine() as engine:
+    with spare_process(), area.adapters.engine() if area else made.adapters.engine() as engine:
         opened = time.time()
         timed = TimedEngine(engine)
         done = extractor.extract(timed, only=frozenset([topic]))
@@ -89,5 +90,6 @@ def _replayed(made: Parts, topic: str, source: str) -> ReplayArea:
 
 
 if __name__ == "__main__":
+    end_quickly()
     with rare_collections():
         main(*sys.argv[1:])

@@ -24,8 +24,6 @@ from pathlib import Path
 
 import psutil
 
-from kbq_assets.worker.daemon import MODULE
-
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAMPLE_SECONDS = 0.1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -79,7 +77,6 @@ class _Sampler(threading.Thread):
         self.ended = threading.Event()
         self.peak = 0
         self.python_peak = 0
-        self._workers: set[int] = set()
         self._disowned: dict[int, float] = {}
 
     def forgotten(self, waited: Collection[int]) -> float:
@@ -102,17 +99,8 @@ class _Sampler(threading.Thread):
             self.peak = max(self.peak, total)
 
     def _is_worker(self, process: psutil.Process) -> bool:
-        # Cache only a positive answer: between fork and exec, a process still has its parent's command line.
-        if process.pid not in self._workers and _is_python_worker(process.cmdline()):
-            self._workers.add(process.pid)
-        return process.pid in self._workers
-
-
-def _is_python_worker(command: Sequence[str]) -> bool:
-    """Whether a process is a worker, or one that forks workers: Spark's daemon (`python -m MODULE pyspark.worker`), or
-    its standby (`python -c CODE` with the module's name in CODE). False for a zombie, which has no command line."""
-    is_python = "python" in Path("".join(command[:1])).name
-    return is_python and any("pyspark" in part or MODULE in part for part in command[1:4])
+        """Whether a process is a worker, or one that forks workers: every Python but the command itself."""
+        return process.pid != self._root.pid and "python" in process.name()
 
 
 def _ignores_children(pid: int) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from kbq_assets.adapters.forking.spare import spare_process
 from kbq_assets.cli.context import (
     ExitCode,
     each_warehouse,
@@ -79,9 +80,10 @@ def extract(
         return
     if every or cycles:
         raise click.UsageError("--every and --cycles need --resident")
-    only = extractor.chosen(topics)
-    with positions_bar() as on_progress:
-        report = extractor.extract(only=only, on_progress=on_progress)
+    with spare_process():
+        only = extractor.chosen(topics)
+        with positions_bar() as on_progress:
+            report = extractor.extract(only=only, on_progress=on_progress)
     if as_json:
         echo_json(extraction_report_json(report))
     else:

@@ -78,15 +78,15 @@ class SparkRun:
         return len(self._family) >= 3  # a JVM, a daemon and a worker
 
     def workers(self) -> list[psutil.Process]:
-        """The forks of PySpark's daemon, which is a fork of its standby."""
-        return [
-            worker for standby in self._direct() for daemon in _forks(standby) for worker in _forks(daemon)
-        ]
-
-    def _direct(self) -> list[psutil.Process]:
-        """The standby and Spark's JVM."""
+        """The forks of PySpark's daemon, which is a fork of its standby, which is a fork of the command."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.process.pid).children()
+            command = psutil.Process(self.process.pid)
+            return [
+                worker
+                for standby in _forks(command)
+                for daemon in _forks(standby)
+                for worker in _forks(daemon)
+            ]
         return []
 
     def _children(self) -> list[psutil.Process]:

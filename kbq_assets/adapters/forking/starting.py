@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from kbq_assets.adapters.forking.signals import held_back
+from kbq_assets.adapters.forking.spare import taken
 
 #: Time that a program gets for a clean end.
 _END_SECONDS: Final = 10.0
@@ -21,9 +22,28 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
 
 
-def start_program(module: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
-    """Run ``module`` in a process that inherits ``descriptors``, which are its arguments. It must call
-    `signals.ignore_all`."""
+class RunningProgram(Protocol):
+    """A running program, with members of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+def start_program(module: str, descriptors: Sequence[int]) -> RunningProgram:
+    """Run ``module`` in a process that inherits ``descriptors``, which are its arguments: in the spare if there is one
+    (`spare.spare_process`), else in a new one. It must call `signals.ignore_all`."""
+    if spare := taken():
+        try:
+            spare.run(module, descriptors)
+            return spare
+        except OSError:  # it is gone
+            spare.discard()
     # A signal to all processes of a service must not end the program before it ignores signals.
     with held_back():
         return subprocess.Popen(
@@ -38,7 +58,7 @@ def start_program(module: str, descriptors: Sequence[int]) -> subprocess.Popen[b
         )
 
 
-def wait_for_end(program: subprocess.Popen[bytes]) -> None:
+def wait_for_end(program: RunningProgram) -> None:
     """Wait for a program that was asked to end. Kill it if it takes too long."""
     try:
         program.wait(_END_SECONDS)

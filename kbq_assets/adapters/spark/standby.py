@@ -7,7 +7,6 @@ import logging
 import os
 import select
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import Final
 
 from kbq_assets.adapters.forking.children import is_child, reap
 from kbq_assets.adapters.forking.signals import ignore_all
-from kbq_assets.adapters.forking.starting import start_program, wait_for_end
+from kbq_assets.adapters.forking.starting import RunningProgram, start_program, wait_for_end
 from kbq_assets.adapters.spark.daemon import READY, STANDBY, STREAMS, fork_workers, load_code
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
@@ -47,7 +46,7 @@ def standby(module: str) -> Iterator[dict[str, str]]:
         yield {f"spark.executorEnv.{STANDBY}": str(path)}
 
 
-def _start(module: str, path: Path, control: socket.socket) -> subprocess.Popen[bytes]:
+def _start(module: str, path: Path, control: socket.socket) -> RunningProgram:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
