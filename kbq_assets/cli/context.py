@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, T
 
 import click
 
-from kbq_assets.core.errors import ConflictError, KbqError, Refused, TransientError
+from kbq_assets.core.errors import ConflictError, KbqError, Refused, may_pass
 
 if TYPE_CHECKING:
     from kbq_assets.core.config.locations import NamedWarehouse
@@ -46,7 +46,7 @@ class ExitCode(IntEnum):
 def exit_code(error: KbqError) -> ExitCode:
     if isinstance(error, Refused):
         return ExitCode.REFUSED
-    if isinstance(error, TransientError | ConflictError):
+    if may_pass(error) or isinstance(error, ConflictError):
         return ExitCode.TRY_AGAIN
     return ExitCode.FAILED
 

@@ -90,8 +90,18 @@ class Unavailable(TransientError):
     """A remote system is out of reach or over its limits."""
 
 
+class AccessRefused(Unavailable):
+    """A remote system refuses the credentials. What waits for it continues once they are accepted, which takes a
+    person."""
+
+
 class EngineEnded(TransientError):
     """The backend that runs this process's tasks, such as its Spark application, has ended for good."""
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same call may succeed later although nobody does anything."""
+    return isinstance(error, TransientError) and not isinstance(error, AccessRefused)
 
 
 class StateError(KbqError):

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError
 
 from kbq_assets.adapters.kafka.fetch.errors import DamagedBatch
 from kbq_assets.core.errors import (
+    AccessRefused,
     KbqError,
     NotFound,
     OffsetOutOfRange,
@@ -44,6 +45,8 @@ _REFUSED: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.ILLEGAL_SASL_STATE,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
@@ -92,11 +95,10 @@ def gone(what: str, text: str) -> NotFound:
 
 
 def unavailable(what: str, bootstrap_servers: str, error: KafkaError | None = None) -> Unavailable:
-    """The error if Kafka at ``bootstrap_servers`` does not answer a request."""
+    """The error if Kafka at ``bootstrap_servers`` does not answer a request, or refuses it."""
+    message = f"{what} (Kafka at {bootstrap_servers})"
     if error is not None and is_refusal(error):
         step = "check the credentials, the security options (KBQ_KAFKA_…) and the permissions on topic and cluster"
-    else:
-        step = (
-            "check that the brokers run and can be reached from here (`kbq doctor` checks it), then run again"
-        )
-    return Unavailable(f"{what} (Kafka at {bootstrap_servers})", next_step=step)
+        return AccessRefused(message, next_step=step)
+    step = "check that the brokers run and can be reached from here (`kbq doctor` checks it), then run again"
+    return Unavailable(message, next_step=step)

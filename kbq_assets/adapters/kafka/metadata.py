@@ -12,6 +12,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from kbq_assets.adapters.kafka.errors import is_refusal
+
 #: The client logs each failed connection, a dozen per second. The error quotes the last one.
 _LOGGER: Final = logging.getLogger("kbq.kafka.connections")
 _LOGGER.setLevel(logging.CRITICAL)
@@ -34,7 +36,7 @@ class BrokerMetadata:
 
     def _open(self) -> None:
         self._all_down = False
-        self._last = ""
+        self._last: KafkaError | None = None
         own: dict[str, Any] = {**_SETUP, **self._options, "error_cb": self._notice}
         self.client = AdminClient(own, logger=_LOGGER)
 
@@ -53,9 +55,12 @@ class BrokerMetadata:
                 self.client.poll(0)  # ignore what happened before the answer
                 self._all_down = False
                 return found
-        reason = f"all brokers are down: {self._last}".removesuffix(": ")
+        code, reason = KafkaError._ALL_BROKERS_DOWN, "all brokers are down"
+        if self._last is not None:
+            code = self._last.code() if is_refusal(self._last) else code
+            reason += f": {self._last.str()}"
         self._open()  # a client reports this only once until a broker is up again
-        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, reason))
+        raise KafkaException(KafkaError(code, reason))
 
     def _ask(self, answer: Future[Any], seconds: float) -> None:
         try:
@@ -68,4 +73,4 @@ class BrokerMetadata:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._all_down = True
         else:
-            self._last = error.str()
+            self._last = error

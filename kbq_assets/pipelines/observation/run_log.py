@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from kbq_assets.core.errors import KbqError, NotFound, TransientError
+from kbq_assets.core.errors import KbqError, NotFound, may_pass
 from kbq_assets.core.observation import run_totals
 from kbq_assets.core.observation.run_totals import (
     CLEANING,
@@ -86,7 +86,7 @@ class RunLog:
     def fail_extraction(self, error: KbqError) -> None:
         """Count an extraction of all topics that ended with an error."""
         now_ms = self.clock.now_ms()
-        failure = run_failure(_described(error), now_ms, transient=isinstance(error, TransientError))
+        failure = run_failure(_described(error), now_ms, transient=may_pass(error))
         self._end(EXTRACTION, RunEnd(self.run, False, 0.0, now_ms, parts={WHOLE_RUN: failure}))
 
     def end_loading(self, report: LoadReport) -> None:

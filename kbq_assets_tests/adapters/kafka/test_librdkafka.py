@@ -22,7 +22,9 @@ from kbq_assets.adapters.kafka.errors import read_error
 from kbq_assets.adapters.kafka.fetch.wire_protocol import Api, frame, text
 from kbq_assets.adapters.kafka.librdkafka import CHUNK_BYTES, LibrdkafkaSource, _headers, _MessageReading
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
+from kbq_assets.cli.context import ExitCode, exit_code
 from kbq_assets.core.errors import (
+    AccessRefused,
     ConfigurationError,
     KbqError,
     NotFound,
@@ -43,6 +45,12 @@ from kbq_assets_tests.fixtures.local_stack import stack_with_free_ports
 pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
 
 NOBODY = "127.0.0.1:1"
+SASL = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanisms": "PLAIN",
+    "sasl.username": "user",
+    "sasl.password": "open-sesame",
+}
 
 
 @pytest.fixture
@@ -282,17 +290,19 @@ class TestAtTheBroker:
         assert len(read(broker.source, tp, 0, 5_000)) > 0
 
     def test_refused_credentials_fail_soon_and_are_not_shown(self, broker: RealBroker) -> None:
-        sasl = {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "PLAIN",
-            "sasl.username": "user",
-            "sasl.password": "open-sesame",
-        }
         tp = TopicPartition(broker.create_topic(), 0)
-        source = LibrdkafkaSource(broker.bootstrap_servers, sasl, no_progress_seconds=3)
+        source = LibrdkafkaSource(broker.bootstrap_servers, SASL, no_progress_seconds=3)
         with pytest.raises(Unavailable) as caught:
             list(source.read(OffsetRange(tp, 0, 1)))
         assert "open-sesame" not in str(caught.value)
+
+    def test_a_driver_whose_credentials_are_refused_needs_a_person(self, broker: RealBroker) -> None:
+        # The listener is without SASL, as a topic's user finds it who has confused the ports.
+        reader = KafkaOffsetReader(broker.bootstrap_servers, SASL, timeout_seconds=30)
+        with pytest.raises(AccessRefused) as caught:
+            reader.topics()
+        assert "check the credentials" in caught.value.next_step and "open-sesame" not in str(caught.value)
+        assert exit_code(caught.value) == ExitCode.FAILED
 
     def test_a_topic_deleted_under_a_reading_ends_it(self, broker: RealBroker) -> None:
         tp = TopicPartition(broker.create_topic(), 0)
