@@ -34,6 +34,7 @@ from google.auth import exceptions as auth
 
 from kbq_assets.adapters.google.auth import UNREADABLE
 from kbq_assets.core.errors import (
+    AccessRefused,
     ConfigurationError,
     JobAlreadyExists,
     JobFailed,
@@ -142,12 +143,18 @@ def _insertion_error(error: Exception, what: str) -> KbqError:
     if is_busy(error):
         return Unavailable(message, next_step=_LATER)
     if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
-        return Unavailable(message, next_step=_CREDENTIALS)
+        kind = Unavailable if _passes(error) else AccessRefused
+        return kind(message, next_step=_CREDENTIALS)
     if _was_not_sent(error):
         return Unavailable(f"{what}: BigQuery cannot be reached: {message}", next_step=_LATER)
     if _is_refusal(error):
         return JobFailed(message, next_step=_refusal(error, "bigquery.jobs.create"))
     return UnknownOutcome(f"{what}: no response: {message_of(error)}", next_step=GET_JOB)
+
+
+def _passes(error: Exception) -> bool:
+    """Whether there may be an access token later."""
+    return isinstance(error, auth.TransportError) or bool(getattr(error, "retryable", False))
 
 
 def _unreadable(error: Exception) -> str:
@@ -180,7 +187,8 @@ def _call_error(error: Exception, what: str, permission: str) -> KbqError:
         error = error.cause
     message = f"{what}: {message_of(error)}"
     if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
-        return Unavailable(message, next_step=_CREDENTIALS)
+        kind = Unavailable if _passes(error) else AccessRefused
+        return kind(message, next_step=_CREDENTIALS)
     if isinstance(error, api.NotFound) and reason_of(error) != "notFound":
         return Unavailable(
             f"{what}: the response is not BigQuery's: {message_of(error)}", next_step=_ENDPOINT

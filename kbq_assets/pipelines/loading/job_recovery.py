@@ -87,7 +87,7 @@ def _submit(run: TableRun, current: Versioned[TableState], in_flight: JobInFligh
     except JobFailed as error:
         # The job was refused, not inserted. An earlier request with its id may still arrive, so burn the id first.
         run.swap(current, table_state.burn(current.value))
-        return run.try_again(error.message)
+        return run.try_again(f"{error.message}; {error.next_step}", transient=False)
     return CONTINUE
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Final
 
-from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError, UnknownOutcome
+from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, UnknownOutcome, may_pass
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadLimits, changed_partitions, job_wait
 from kbq_assets.core.loading.file_warehouses import is_done_with
@@ -85,7 +85,7 @@ class TableRun:
         )
 
     def fail(self, error: KbqError) -> Turn:
-        return self.end("failed", f"{type(error).__name__}: {error}", isinstance(error, TransientError))
+        return self.end("failed", f"{type(error).__name__}: {error}", may_pass(error))
 
     def park(self, current: Versioned[TableState], reason: ParkReason, error: str) -> Turn:
         """Park the table; the next step reports it."""
@@ -100,12 +100,12 @@ class TableRun:
         self.swap(current, transitions.fail_batch(current.value, reason, error, tuple(files), now_ms))
         return CONTINUE
 
-    def try_again(self, message: str) -> Turn:
-        """Continue, or end the table's part after `MAX_RETRIES`."""
+    def try_again(self, message: str, transient: bool = True) -> Turn:
+        """Continue, or end the table's part after `MAX_RETRIES`. ``transient`` is False if only a person can help."""
         self.retries += 1
         if self.retries <= MAX_RETRIES:
             return CONTINUE
-        return self.end("failed", f"{message}; the next run continues", transient=True)
+        return self.end("failed", f"{message}; the next run continues", transient)
 
     # The table's state --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from kbq_assets.adapters.bigquery import BigQueryWarehouse, open_bigquery
 from kbq_assets.adapters.bigquery.outcomes import calls, insertion
 from kbq_assets.adapters.google.auth import GoogleAccess
 from kbq_assets.core.errors import (
+    AccessRefused,
     ConfigurationError,
     JobAlreadyExists,
     JobFailed,
@@ -25,6 +26,7 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnknownOutcome,
     WrongOptions,
+    may_pass,
 )
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.ports.warehouse import KafkaRange
@@ -49,7 +51,7 @@ OUTCOMES = [
     (403, "quotaExceeded", Unavailable),
     (429, "rateLimitExceeded", Unavailable),
     (429, "", Unavailable),
-    (401, "authError", Unavailable),
+    (401, "authError", AccessRefused),
     (400, "invalid", JobFailed),
     (403, "accessDenied", JobFailed),
     (403, "billingNotEnabled", JobFailed),
@@ -393,8 +395,15 @@ def test_a_query_that_fails_is_reported_with_its_table(server: CannedBigQuery) -
 
 
 def test_credentials_that_are_refused_are_named() -> None:
-    with pytest.raises(Unavailable, match="KBQ_LOAD_CREDENTIALS"), calls("table t", "p"):
+    with pytest.raises(AccessRefused, match="KBQ_LOAD_CREDENTIALS"), calls("table t", "p"):
         raise auth.RefreshError("invalid_grant: Token has been expired or revoked.")
+
+
+def test_a_token_that_does_not_come_now_may_come_later() -> None:
+    for error in (auth.TransportError("no route"), auth.RefreshError("later", retryable=True)):
+        with pytest.raises(Unavailable) as caught, insertion("job"):
+            raise error
+        assert may_pass(caught.value)
 
 
 def test_a_table_that_is_gone_is_not_found() -> None:

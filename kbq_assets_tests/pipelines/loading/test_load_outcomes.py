@@ -255,6 +255,18 @@ def test_a_late_insert_of_an_id_that_was_given_up_loads_nothing() -> None:
     assert len(jobs) == 2
 
 
+def test_a_table_whose_jobs_are_refused_fails_until_a_person_has_helped() -> None:
+    bench = _world(CASES[0])
+    bench.warehouse.refuse_jobs = 1_000
+    for _ in range(2):
+        [report] = [each for each in bench.load().tables if each.table == A]
+        assert (report.state, report.transient) == ("failed", False)
+        assert "see the warehouse" in report.message
+    bench.warehouse.refuse_jobs = 0
+    _converge(bench)
+    assert sorted(bench.offsets(A)) == [0, 1, 3]
+
+
 def test_a_table_that_is_dropped_under_its_job_is_gone() -> None:
     bench = Bench()
     for _ in range(2):
