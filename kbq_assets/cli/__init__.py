@@ -124,7 +124,12 @@ def rare_collections() -> Iterator[None]:
 def end_quickly() -> None:
     """Let this process end without a search for garbage. Python would search through the objects of all modules several
     times, which takes a tenth of a second after an extraction."""
-    atexit.register(gc.freeze)
+    atexit.register(_spare_from_collection)
+
+
+def _spare_from_collection() -> None:
+    if "duckdb" not in sys.modules:  # what is not collected, its bindings report as leaks
+        gc.freeze()
 
 
 class LazyGroup(click.Group):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -80,7 +80,8 @@ def extract(
         return
     if every or cycles:
         raise click.UsageError("--every and --cycles need --resident")
-    with spare_process():
+    # On a cluster, no program of this machine forks workers.
+    with spare_process() if extractor.deployment.settings.spark.is_local else nullcontext():
         only = extractor.chosen(topics)
         with positions_bar() as on_progress:
             report = extractor.extract(only=only, on_progress=on_progress)
