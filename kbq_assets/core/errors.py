@@ -11,6 +11,7 @@
     ├── TransientError              retry; the next run continues
     │   ├── UnknownOutcome          a write that may or may not have happened: read again
     │   ├── Unavailable             broker, registry, store or warehouse out of reach
+    │   │   └── AccessRefused       it refuses the credentials: only a person can help
     │   └── EngineEnded             the Spark application is gone: the next process starts another
     ├── StateError                  the stored state is not what the protocol allows: stop, check, fix
     │   ├── MissingState            a registered object is gone

@@ -86,7 +86,7 @@ def test_a_broker_out_of_reach_is_unavailable_by_name_and_in_time() -> None:
         (KafkaError._UNKNOWN_PARTITION, NotFound),
         (100, NotFound),
         (KafkaError._BAD_MSG, StateError),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, AccessRefused),
         (KafkaError._TRANSPORT, Unavailable),
         (KafkaError.UNKNOWN, Unavailable),
     ],
