@@ -41,7 +41,7 @@ class Spare:
         if the process is gone."""
         wanted = {
             "module": module,
-            "path": sys.path,
+            "path": list(map(str, sys.path)),
             "folder": os.getcwd(),
             "environ": dict(os.environ),
         }
@@ -52,11 +52,15 @@ class Spare:
     def discard(self) -> None:
         """End the process, which runs no program."""
         self._control.close()
+        self.kill()  # it may be stopped
         self.wait()
 
     def poll(self) -> int | None:
         if self._code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # this process was started with SIGCHLD ignored, so no code is kept
+                pid, status = self.pid, 0
             self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
 
@@ -113,9 +117,7 @@ def _forked() -> Spare | None:
     with theirs, held_back():
         try:
             pid = os.fork()
-        except (
-            OSError
-        ):  # no memory, or too many processes: a program will start in another way, or say why not
+        except OSError:  # no memory, or too many processes
             control.close()
             return None
         if pid == 0:
@@ -136,9 +138,11 @@ def _serve(control: socket.socket) -> NoReturn:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
 
 
 def _run(control: socket.socket) -> None:

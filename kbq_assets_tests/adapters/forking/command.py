@@ -122,6 +122,31 @@ def is_asked_to_end(folder: str) -> dict[str, Any]:
         return {"spare": spare, "pid": ends("end 0")["pid"]}
 
 
+def is_stopped(folder: str) -> dict[str, Any]:
+    """The spare is stopped, so it does not see that nobody needs it."""
+    with spare_process():
+        [spare] = children()
+        os.kill(spare, signal.SIGSTOP)
+    return {"left": children()}
+
+
+def ignores_children(folder: str) -> dict[str, Any]:
+    """As under a parent that ignores SIGCHLD: the system keeps no exit codes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with spare_process():
+        ended = ends("end 7")
+    with spare_process():
+        pass
+    return {"codes": ended["codes"], "left": children()}
+
+
+def cannot_print(folder: str) -> dict[str, Any]:
+    """Standard output is closed when the program in the spare ends."""
+    with spare_process(), program() as (running, _, send):
+        send("print")
+        return {"code": running.wait()}
+
+
 def waits(folder: str) -> dict[str, Any]:
     """Say which process is the spare, and wait to be killed."""
     with spare_process():
@@ -130,7 +155,19 @@ def waits(folder: str) -> dict[str, Any]:
     return {}
 
 
-CASES = (runs, fails, is_not_needed, has_threads, dies, hangs, is_asked_to_end, waits)
+CASES = (
+    runs,
+    fails,
+    is_not_needed,
+    has_threads,
+    dies,
+    hangs,
+    is_asked_to_end,
+    is_stopped,
+    ignores_children,
+    cannot_print,
+    waits,
+)
 
 if __name__ == "__main__":
     [chosen] = [case for case in CASES if case.__name__ == sys.argv[1]]

@@ -13,7 +13,8 @@ MODULE = "kbq_assets_tests.adapters.forking.program"
 
 
 def main() -> None:
-    """Report, then read one line: ``end CODE`` ends this process, ``fail`` raises, and no line at all returns."""
+    """Report, then read one line: ``end CODE`` ends this process, ``fail`` raises, ``print`` prints into a closed pipe,
+    and no line at all returns."""
     ignore_all()
     with socket.socket(fileno=int(sys.argv[1])) as connection, connection.makefile("rw") as lines:
         report = {
@@ -31,6 +32,12 @@ def main() -> None:
         sys.exit(int(order[1]))
     if order == ["fail"]:
         raise RuntimeError("as told")
+    if order == ["print"]:
+        reading, writing = os.pipe()
+        os.dup2(writing, 1)
+        os.close(writing)
+        os.close(reading)
+        print("into nothing")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,9 +22,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems h
 
 def run(case: Callable[[str], object], folder: Path) -> tuple[Any, str, str]:
     """The case's report, and what it printed before that and as errors."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(
         [sys.executable, "-m", command.__name__, case.__name__, str(folder)],
-        capture_output=True, text=True, check=True,
+        capture_output=True, text=True, check=True, env=buffered,
     )  # fmt: skip
     printed, brace, report = done.stdout.partition("{")
     return json.loads(brace + report), printed, done.stderr
@@ -68,6 +70,21 @@ def test_without_its_spare_a_program_runs_in_a_process_of_its_own(tmp_path: Path
 def test_a_program_in_the_spare_that_does_not_end_is_killed(tmp_path: Path) -> None:
     report, _, _ = run(command.hangs, tmp_path)
     assert report["code"] == -9 and not report["left"]
+
+
+def test_a_spare_that_is_stopped_holds_up_nobody(tmp_path: Path) -> None:
+    report, _, _ = run(command.is_stopped, tmp_path)
+    assert not report["left"]
+
+
+def test_the_end_is_seen_without_an_exit_code(tmp_path: Path) -> None:
+    report, _, errors = run(command.ignores_children, tmp_path)
+    assert (report["codes"], report["left"], errors) == ([None, 0, 0], [], "")
+
+
+def test_a_program_that_cannot_print_ends_in_its_own_process(tmp_path: Path) -> None:
+    report, printed, errors = run(command.cannot_print, tmp_path)
+    assert (report["code"], printed, errors) == (0, "", "")
 
 
 def test_signals_to_all_processes_leave_the_spare(tmp_path: Path) -> None:
