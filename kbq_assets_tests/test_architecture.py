@@ -28,9 +28,8 @@ READERS_OF_THE_ENVIRONMENT = {
     "adapters/secrets.py": "env:NAME, resolved where the secret is used",
     "defs/instance/database.py": "written for Dagster's configuration, which names a variable",
     "defs/instance/webserver.py": "a program of its own: the public address of the UI",
-    "adapters/forking/spare.py": "a spare takes over the environment of the process that starts a program in it",
-    "adapters/spark/daemon.py": "Spark's daemon: hands its environment over",
-    "adapters/spark/standby.py": "takes that environment over",
+    "adapters/forking/handover.py": "hands the environment over to a process that goes on in another's place",
+    "adapters/spark/daemon.py": "the standby's address, which the driver sets for Spark's daemon",
     "worker/daemon.py": "a program of its own: numpy's number of threads",
     "adapters/spark/session.py": "JAVA_HOME and the variables that Spark itself reads",
 }

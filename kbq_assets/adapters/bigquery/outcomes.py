@@ -32,7 +32,7 @@ import urllib3.exceptions
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
-from kbq_assets.adapters.google.auth import UNREADABLE
+from kbq_assets.adapters.google.auth import UNREADABLE, may_get_token
 from kbq_assets.core.errors import (
     AccessRefused,
     ConfigurationError,
@@ -143,8 +143,7 @@ def _insertion_error(error: Exception, what: str) -> KbqError:
     if is_busy(error):
         return Unavailable(message, next_step=_LATER)
     if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
-        kind = Unavailable if _passes(error) else AccessRefused
-        return kind(message, next_step=_CREDENTIALS)
+        return _no_access(error, message)
     if _was_not_sent(error):
         return Unavailable(f"{what}: BigQuery cannot be reached: {message}", next_step=_LATER)
     if _is_refusal(error):
@@ -152,9 +151,9 @@ def _insertion_error(error: Exception, what: str) -> KbqError:
     return UnknownOutcome(f"{what}: no response: {message_of(error)}", next_step=GET_JOB)
 
 
-def _passes(error: Exception) -> bool:
-    """Whether there may be an access token later."""
-    return isinstance(error, auth.TransportError) or bool(getattr(error, "retryable", False))
+def _no_access(error: Exception, message: str) -> Unavailable:
+    kind = Unavailable if may_get_token(error) else AccessRefused
+    return kind(message, next_step=_CREDENTIALS)
 
 
 def _unreadable(error: Exception) -> str:
@@ -187,8 +186,7 @@ def _call_error(error: Exception, what: str, permission: str) -> KbqError:
         error = error.cause
     message = f"{what}: {message_of(error)}"
     if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
-        kind = Unavailable if _passes(error) else AccessRefused
-        return kind(message, next_step=_CREDENTIALS)
+        return _no_access(error, message)
     if isinstance(error, api.NotFound) and reason_of(error) != "notFound":
         return Unavailable(
             f"{what}: the response is not BigQuery's: {message_of(error)}", next_step=_ENDPOINT

@@ -7,7 +7,6 @@ program starts, only the fork was for nothing: a few milliseconds.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, NoReturn
 
+from kbq_assets.adapters.forking.handover import hand_over, take_over
 from kbq_assets.adapters.forking.signals import held_back, ignore_all
 
 #: Descriptors that a program may inherit.
@@ -39,15 +39,8 @@ class Spare:
     def run(self, module: str, descriptors: Sequence[int]) -> None:
         """Run ``module`` in the process, with the paths, folder and variables that this process has now. Raises OSError
         if the process is gone."""
-        wanted = {
-            "module": module,
-            "path": list(map(str, sys.path)),
-            "folder": os.getcwd(),
-            "environ": dict(os.environ),
-        }
         with self._control as control:
-            socket.send_fds(control, [b"\n"], descriptors)
-            control.sendall(json.dumps(wanted).encode())
+            hand_over(control, descriptors, module=module, path=list(map(str, sys.path)))
 
     def discard(self) -> None:
         """End the process, which runs no program."""
@@ -151,15 +144,10 @@ def _run(control: socket.socket) -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     with control:
-        data, descriptors, _, _ = socket.recv_fds(control, 1, _MOST_DESCRIPTORS)
-        if not data:
-            return
-        while more := control.recv(65_536):
-            data += more
-    wanted = json.loads(data)
-    os.environ.clear()
-    os.environ.update(wanted["environ"])
-    os.chdir(wanted["folder"])
+        taken_over = take_over(control, _MOST_DESCRIPTORS)
+    if taken_over is None:
+        return
+    wanted, descriptors = taken_over
     sys.path[:] = wanted["path"]
     sys.argv[:] = [wanted["module"], *map(str, descriptors)]
     sys.modules.pop(wanted["module"], None)  # runpy would warn that it runs a module twice

@@ -12,6 +12,7 @@ import requests
 import urllib3
 from google.auth import exceptions as auth
 
+from kbq_assets.adapters.google.auth import may_get_token
 from kbq_assets.core.errors import (
     ConfigurationError,
     KbqError,
@@ -78,7 +79,7 @@ def interruption(intent: Intent, error: BaseException) -> KbqError:
     """The error for an exchange that ended without a response. It shows no URL, since an upload's URL is a secret."""
     root = _root(error)
     reason = f"{type(root).__name__}: {root}"
-    if isinstance(error, auth.GoogleAuthError) and not _passes(error):
+    if isinstance(error, auth.GoogleAuthError) and not may_get_token(error):
         return ConfigurationError(
             f"{intent}: no access token: {reason}", next_step="check the credentials (kbq doctor)"
         )
@@ -106,10 +107,6 @@ def _reason_and_message(text: str) -> tuple[str, str]:
     except (ValueError, TypeError, LookupError, RecursionError):
         reason, message = "", text
     return reason, " ".join(message.split())[:_LONGEST_QUOTE]
-
-
-def _passes(error: auth.GoogleAuthError) -> bool:
-    return isinstance(error, auth.TransportError) or bool(error.retryable)
 
 
 def _never_connected(error: BaseException) -> bool:

@@ -43,6 +43,11 @@ class GoogleAccess:
     storage_class: str = ""
 
 
+def may_get_token(error: Exception) -> bool:
+    """Whether a refused or failed request for an access token may succeed later."""
+    return isinstance(error, exceptions.TransportError) or bool(getattr(error, "retryable", False))
+
+
 def google_credentials(access: GoogleAccess) -> Credentials:
     """The credentials of an access. Raises ConfigurationError, which never shows the secret, or Unavailable."""
     kind, _, target = access.credentials.partition(":")

@@ -9,12 +9,13 @@ daemon loads the code itself, as on a cluster.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import sys
 from collections.abc import Callable
 from typing import Final
+
+from kbq_assets.adapters.forking.handover import hand_over
 
 #: The environment variable with the path of the standby's socket.
 STANDBY: Final = "KBQ_STANDBY"
@@ -62,13 +63,10 @@ def _is_handed_over(path: str) -> bool:
     there is none."""
     if not path:
         return False
-    theirs = {"environ": dict(os.environ), "argv": sys.argv, "folder": os.getcwd()}
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path)
-            socket.send_fds(connection, [b"\n"], STREAMS)
-            connection.sendall(json.dumps(theirs).encode())
-            connection.shutdown(socket.SHUT_WR)
+            hand_over(connection, STREAMS, argv=sys.argv)
             if connection.recv(1) != READY:
                 return False
             connection.recv(1)  # until it ends

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import select
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kbq_assets.adapters.forking.children import is_child, reap
+from kbq_assets.adapters.forking.handover import take_over
 from kbq_assets.adapters.forking.signals import ignore_all
 from kbq_assets.adapters.forking.starting import RunningProgram, start_program, wait_for_end
 from kbq_assets.adapters.spark.daemon import READY, STANDBY, STREAMS, fork_workers, load_code
@@ -75,13 +75,10 @@ def stand_by(listener: socket.socket, control: socket.socket, load: Callable[[],
 
 def _take_over(connection: socket.socket) -> None:
     """Become the daemon that Spark started."""
-    data, streams, _, _ = socket.recv_fds(connection, 1, len(STREAMS))
-    while more := connection.recv(65_536):
-        data += more
-    theirs = json.loads(data)
-    os.environ.clear()
-    os.environ.update(theirs["environ"])
-    os.chdir(theirs["folder"])
+    taken_over = take_over(connection, len(STREAMS))
+    if taken_over is None:
+        os._exit(1)
+    theirs, streams = taken_over
     sys.argv[:] = theirs["argv"]
     for ours, stream in zip(STREAMS, streams, strict=True):
         os.dup2(stream, ours)
