@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbq_assets.adapters.forking.spare import spare_process
 from kbq_assets.cli import end_quickly, rare_collections
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.definitions import Parts, parts
 from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.worker.engines import spare_forker
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.replay.area import ReplayArea
@@ -57,7 +57,8 @@ def main(topic: str, report: str, source: str = "") -> None:
     made = parts()
     area = _replayed(made, topic, source) if source else None
     extractor = area.extractor if area else made.extractor
-    with spare_process(), area.adapters.engine() if area else made.adapters.engine() as engine:
+    adapters = area.adapters if area else made.adapters
+    with spare_forker(made.deployment.settings), adapters.engine() as engine:
         opened = time.time()
         timed = TimedEngine(engine)
         done = extractor.extract(timed, only=frozenset([topic]))

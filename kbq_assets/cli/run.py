@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
-from kbq_assets.adapters.forking.spare import spare_process
 from kbq_assets.cli.context import (
     ExitCode,
     each_warehouse,
@@ -38,6 +37,7 @@ from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.documents import document, stop_json
 from kbq_assets.pipelines.operate.operator import Operator
+from kbq_assets.worker.engines import spare_forker
 
 if TYPE_CHECKING:
     from kbq_assets.core.protocol.counts import Counts
@@ -80,8 +80,7 @@ def extract(
         return
     if every or cycles:
         raise click.UsageError("--every and --cycles need --resident")
-    # On a cluster, no program of this machine forks workers.
-    with spare_process() if extractor.deployment.settings.spark.is_local else nullcontext():
+    with spare_forker(extractor.deployment.settings):
         only = extractor.chosen(topics)
         with positions_bar() as on_progress:
             report = extractor.extract(only=only, on_progress=on_progress)

@@ -21,7 +21,7 @@ def load() -> None:
     import encodings.idna  # noqa: F401 (for the first connection)
 
     import kbq_assets.adapters.clock
-    import kbq_assets.adapters.kafka.librdkafka
+    import kbq_assets.adapters.kafka.reader
     import kbq_assets.adapters.registry
     import kbq_assets.worker.adapters
     import kbq_assets.worker.task

@@ -8,11 +8,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from kbq_assets.adapters.forking.spare import spare_process
+from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.ports.backup_copies import RunCopies
 from kbq_assets.ports.compaction import Rewriter
@@ -47,6 +49,23 @@ def open_runner(settings: Settings, spark: Spark | None = None) -> Iterator[Runn
             yield _OnProcesses(cache(lambda: stack.enter_context(_process_pool(settings.spark.processes))))
         else:
             yield _OnSpark(spark or cache(lambda: stack.enter_context(_spark_context(settings))))
+
+
+def spare_forker(settings: Settings) -> AbstractContextManager[None]:
+    """Within the block, a spare process for the program that forks workers, if it runs on this machine. The modules
+    that both processes need are imported before, because each would import them later."""
+    if not settings.spark.is_local:
+        return nullcontext()
+    import encodings.idna  # noqa: F401 (for the first connection)
+
+    import kbq_assets.adapters.kafka.offsets
+    import kbq_assets.worker.adapters
+
+    if isinstance(settings.staging, Bucket):
+        import kbq_assets.adapters.gcs
+    if not settings.spark.processes:
+        import kbq_assets.adapters.spark.session  # noqa: F401
+    return spare_process()
 
 
 @contextmanager

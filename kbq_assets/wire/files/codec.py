@@ -24,8 +24,8 @@ with suppress(ImportError):  # 5 to 7 times as fast as zlib
     _isal = isal_zlib
 
 Codec: TypeAlias = Literal["snappy", "deflate", "null", "zstandard"]
-Compress: TypeAlias = Callable[[Any], bytes]
-"""Compresses a block's bytes (any contiguous buffer)."""
+Compress: TypeAlias = Callable[[Any], bytes | memoryview]
+"""Compresses a block's bytes (any contiguous buffer). The result is valid until the next call."""
 
 Unpack: TypeAlias = Callable[[Any, Bytes], int]
 """Decompresses a block into an array; returns the number of bytes, -1 if they do not fit."""
@@ -46,11 +46,8 @@ def compressor(codec: Codec, level: int = ZSTD_LEVEL) -> Compress:
 def _snappy() -> Compress:
     compress = Snappy()
 
-    def with_checksum(block: Any) -> bytes:
-        # Avro appends the CRC of the uncompressed bytes.
-        return b"".join((compress(block), _crc32(block).to_bytes(4)))
-
-    return with_checksum
+    # Avro appends the CRC of the uncompressed bytes.
+    return lambda block: compress(block, _crc32(block).to_bytes(4))
 
 
 def _deflate(block: Any) -> bytes:

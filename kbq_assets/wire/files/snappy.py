@@ -49,11 +49,14 @@ class Snappy:
         self._table = np.zeros(_SLOTS, np.uint16)
         self._room: Bytes = np.empty(0, np.uint8)
 
-    def __call__(self, data: Any) -> memoryview:
-        """The compressed bytes, valid until the next call."""
+    def __call__(self, data: Any, tail: bytes = b"") -> memoryview:
+        """The compressed bytes and ``tail``, valid until the next call."""
         source = data if isinstance(data, np.ndarray) else np.frombuffer(bytearray(data), np.uint8)
-        room = self._room_for(64 + len(source) + len(source) // 6)
-        return room.data[: _compress(source, room, self._table)]
+        room = self._room_for(64 + len(source) + len(source) // 6 + len(tail))
+        used = _compress(source, room, self._table)
+        packed = room.data[: used + len(tail)]
+        packed[used:] = tail
+        return packed
 
     def _room_for(self, most: int) -> Bytes:
         """A buffer for a block. Buffers of huge blocks are not kept."""

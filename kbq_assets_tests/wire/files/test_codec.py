@@ -23,8 +23,7 @@ PLAIN = b"a record, and another record, " * 30
 @given(data=st.binary(max_size=200), times=st.sampled_from([1, 3, 100]))
 @settings(max_examples=25)
 def test_a_block_comes_back(codec: Codec, data: bytes, times: int) -> None:
-    packed = compressor(codec)(data * times)
-    assert isinstance(packed, bytes)
+    packed = bytes(compressor(codec)(data * times))
     assert bytes(decompress(codec, packed)) == data * times
 
 
@@ -32,13 +31,13 @@ def test_a_block_comes_back(codec: Codec, data: bytes, times: int) -> None:
 def test_any_contiguous_buffer_is_a_block(codec: Codec) -> None:
     compress = compressor(codec)
     kinds: tuple[Any, ...] = (PLAIN, bytearray(PLAIN), memoryview(PLAIN), np.frombuffer(PLAIN, np.uint8))
-    assert len({compress(kind) for kind in kinds}) == 1
+    assert len({bytes(compress(kind)) for kind in kinds}) == 1
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_compressor_depends_on_its_input_alone(codec: Codec) -> None:
     compress = compressor(codec)
-    first = compress(PLAIN)
+    first = bytes(compress(PLAIN))
     compress(b"something else" * 99)
     assert compress(PLAIN) == first == compressor(codec)(PLAIN)
 
@@ -51,7 +50,7 @@ def test_a_codec_that_avro_files_of_kbq_do_not_have_is_a_mistake(codec: Any) -> 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "null"])
 def test_a_block_that_is_cut_is_bad(codec: Codec) -> None:
-    packed = compressor(codec)(PLAIN)
+    packed = bytes(compressor(codec)(PLAIN))
     for end in range(len(packed)):
         with pytest.raises(BadBlock, match="a block cannot be decompressed"):
             decompress(codec, packed[:end])
@@ -84,14 +83,14 @@ def test_a_block_is_unpacked_only_if_there_is_room(codec: Codec, spare: int) -> 
 
 @pytest.mark.parametrize("level", [1, 3, 19])
 def test_a_level_changes_the_size_and_not_the_content(level: int) -> None:
-    packed = compressor("zstandard", level)(PLAIN)
+    packed = bytes(compressor("zstandard", level)(PLAIN))
     assert bytes(decompress("zstandard", packed)) == PLAIN
 
 
 class TestSnappy:
     @pytest.mark.parametrize("data", [b"", b"a", PLAIN], ids=len)
     def test_the_checksum_is_that_of_the_plain_bytes(self, data: bytes) -> None:
-        packed = compressor("snappy")(data)
+        packed = bytes(compressor("snappy")(data))
         assert packed[-4:] == zlib.crc32(data).to_bytes(4, "big")
         assert unsnap(packed) == data
 
@@ -104,7 +103,7 @@ class TestSnappy:
 
     def test_another_reader_of_the_raw_format_is_checked_too(self) -> None:
         with pytest.raises(zlib.error, match="checksum"):
-            unsnap(compressor("snappy")(PLAIN), lambda data: PLAIN[:-1])
+            unsnap(bytes(compressor("snappy")(PLAIN)), lambda data: PLAIN[:-1])
 
 
 def test_deflate_is_raw_and_ends() -> None:

@@ -54,7 +54,7 @@ def test_a_damaged_block_is_refused_and_the_next_one_read(codec: Codec) -> None:
 
 
 def test_bytes_behind_a_block_are_damage() -> None:
-    block = compressor("zstandard")(TEXT)
+    block = bytes(compressor("zstandard")(TEXT))
     with pytest.raises(BadBlock):
         unpacker("zstandard")(block + b"more", np.empty(2 * len(TEXT), np.uint8))
 
