@@ -21,7 +21,8 @@ from kbq_assets.defs.runs import find_run, skipped, tick
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
-from kbq_assets.pipelines.observation.pending import PendingLoads, find_done_files, has_work
+from kbq_assets.pipelines.observation.pending import find_done_files, has_work
+from kbq_assets.pipelines.observation.pending_loads import PendingLoads
 
 #: Most seconds between two ticks of `done_file_sensor`.
 POLL_SECONDS = 60

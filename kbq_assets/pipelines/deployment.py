@@ -9,13 +9,12 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.config.roles import Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.catalog.source_list import SourceList
-from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.register_warehouses import register
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
@@ -23,6 +22,9 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 
 _LOGGER: Final = logging.getLogger("kbq.staging")
 
@@ -95,6 +97,8 @@ class Deployment:
     @cached_property
     def blocks(self) -> LoadBlocks:
         """Finds the topics whose files wait for a check. Each call uses the options then in force."""
+        from kbq_assets.pipelines.loading.load_blocks import LoadBlocks  # only for loads
+
         return LoadBlocks(self.sources.select, self.sources.unknown)
 
     def check_staging(self, role: Role) -> None:

@@ -26,7 +26,6 @@ from pyspark import SparkConf, SparkContext
 from kbq_assets.adapters.java import JavaRuntime, find_java
 from kbq_assets.adapters.spark.classes import archive_options, kept_command
 from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION
-from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
 from kbq_assets.adapters.spark.standby import standby
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.config.redaction import SPARK_PATTERN
@@ -106,7 +105,7 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
     }
     if settings.is_local:
         config |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
-    if daemon and (settings.is_local or _is_packed(settings)):
+    if daemon and (settings.is_local or _packed_python(settings)):
         config[DAEMON] = daemon
     config |= settings.options
     theirs = settings.options.get(_REDACTION)
@@ -148,7 +147,7 @@ def prepare_environment(settings: SparkSettings, home: Path) -> None:
     os.environ.setdefault(
         "SPARK_LAUNCHER_OPTS", _QUICK_EXECUTOR
     )  # for the JVM that builds the driver's command
-    os.environ.setdefault("PYSPARK_PYTHON", PYTHON if _is_packed(settings) else sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", _packed_python(settings) or sys.executable)
     if settings.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
 
@@ -162,10 +161,14 @@ def _java(settings: SparkSettings, home: Path) -> JavaRuntime:
         raise
 
 
-def _is_packed(settings: SparkSettings) -> bool:
-    """Whether the archive of `kbq pack` is shipped with the job."""
+def _packed_python(settings: SparkSettings) -> str:
+    """The Python in the archive of `kbq pack`, if that is shipped with the job; else ""."""
+    if settings.is_local:
+        return ""
+    from kbq_assets.adapters.spark.environment import FOLDER, PYTHON  # takes 6 ms
+
     archives = settings.options.get("spark.archives", "").split(",")
-    return not settings.is_local and any(archive.endswith(f"#{FOLDER}") for archive in archives)
+    return PYTHON if any(archive.endswith(f"#{FOLDER}") for archive in archives) else ""
 
 
 @contextmanager

@@ -22,8 +22,9 @@ from kbq_assets.pipelines.loading.completeness import advance_tables
 from kbq_assets.pipelines.loading.completeness_table import publish_hours
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import read_view
-from kbq_assets.pipelines.observation import pending
 from kbq_assets.pipelines.observation.lake_readers import TICK_SECONDS, OpenReaders, follow_lake
+from kbq_assets.pipelines.observation.pending import is_quick
+from kbq_assets.pipelines.observation.pending_loads import PendingLoads, poll_loads
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.statements.plan import StatementPlan, statement_plan
 from kbq_assets.pipelines.statements.switches import planned_switch
@@ -119,10 +120,10 @@ class Loader:
         with OnDemandTasks(self.open_tasks) as tasks:
             yield warehouse.by_tasks(tasks, from_mb << 20)
 
-    def poll(self, start: str = "") -> pending.PendingLoads:
+    def poll(self, start: str = "") -> PendingLoads:
         """Whether a load would do anything. If very much is staged, it is polled page by page."""
         deployment = self.deployment
-        return pending.poll_loads(
+        return poll_loads(
             deployment.load_cache,
             deployment.warehouse.limits,
             deployment.clock.monotonic,
@@ -140,7 +141,7 @@ class Loader:
         """
         deployment = self.deployment
         deployment.check_staging(Role.LOAD)
-        if not pending.is_quick(deployment.load_store):
+        if not is_quick(deployment.load_store):
             return
         view = read_view(deployment.load_cache, deployment.blocks, survives_silence=True)
         advance_tables(deployment.load_store, view, deployment.sources.known)

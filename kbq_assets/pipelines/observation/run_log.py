@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.errors import KbqError, NotFound, may_pass
 from kbq_assets.core.observation import run_totals
@@ -24,12 +24,14 @@ from kbq_assets.core.observation.run_totals import (
     run_failure,
 )
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
-from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.operate.clean import CleaningReport
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
+
+if TYPE_CHECKING:  # an extraction does not need the modules of loads
+    from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 
 _LOGGER: Final = logging.getLogger("kbq.metrics")
 #: Seconds between a run's signs of life. Readers wait a few times as long before they call a run dead.

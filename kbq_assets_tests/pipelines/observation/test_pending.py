@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.pipelines.observation import pending
+from kbq_assets.pipelines.observation import pending, pending_loads
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
@@ -76,10 +76,10 @@ def staged(tmp_path: Path) -> FakePlatform:
     return world
 
 
-def poll_loads(world: FakePlatform, start: str = "", page_bytes: int = ONE) -> pending.PendingLoads:
+def poll_loads(world: FakePlatform, start: str = "", page_bytes: int = ONE) -> pending_loads.PendingLoads:
     cache = StateCache(world.store)
     limits = world.warehouse.limits
-    return pending.poll_loads(cache, limits, world.clock.monotonic, start=start, page_bytes=page_bytes)
+    return pending_loads.poll_loads(cache, limits, world.clock.monotonic, start=start, page_bytes=page_bytes)
 
 
 def test_pages_together_find_what_a_load_would_work_on(staged: FakePlatform) -> None:

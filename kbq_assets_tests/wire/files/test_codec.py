@@ -107,7 +107,7 @@ class TestSnappy:
 
 
 def test_deflate_is_raw_and_ends() -> None:
-    packed = compressor("deflate")(PLAIN)
+    packed = bytes(compressor("deflate")(PLAIN))
     assert zlib.decompress(packed, -15) == PLAIN
     with pytest.raises(BadBlock, match="does not end"):
         decompress("deflate", packed[:-1])
