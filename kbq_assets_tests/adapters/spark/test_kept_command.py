@@ -63,6 +63,12 @@ def test_the_kept_command_runs_instead_of_sparks_scripts_and_shows_no_option() -
     assert "SPARK_HOME" not in os.environ
 
 
+def test_sparks_scripts_run_where_temporary_files_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.X_OK)
+    with private_options({"spark.master": "local[2]"}, ["/java/bin/java", "-Xmx1g"]):
+        assert "SPARK_HOME" not in os.environ and "pyspark-shell" in os.environ["PYSPARK_SUBMIT_ARGS"]
+
+
 def test_the_command_has_sparks_options_without_kbqs_and_without_a_module_that_warns() -> None:
     own = [*session.QUICK_JVM.split(), "-XX:ArchiveClassesAtExit=/a.jsa", "-Dlog4j2.configurationFile=/log"]
     found = kept_options(

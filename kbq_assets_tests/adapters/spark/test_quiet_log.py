@@ -1,16 +1,19 @@
-"""Spark's JVM logs only errors, unless the user's options configure its log."""
+"""Spark's JVM logs only errors, unless the user's options configure its log. It prints nothing to standard output."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 from py4j.java_gateway import GatewayClient
 
-from kbq_assets.adapters.spark.session import hide_interrupts, private_options
+from kbq_assets.adapters.java import find_java
+from kbq_assets.adapters.spark.classes import archive_options
+from kbq_assets.adapters.spark.session import QUICK_JVM, hide_interrupts, private_options
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 OWN = "-Dlog4j2.configurationFile=/mine.properties"
@@ -26,6 +29,16 @@ def test_the_log_has_errors_alone_unless_options_configure_it(given: str, theirs
     own = [line for line in java if "log4j2" in line]
     assert level
     assert ("/mine.properties" in own[0], len(own)) == (theirs, 1)
+
+
+def test_java_prints_nothing_about_an_archive_that_does_not_match(tmp_path: Path) -> None:
+    java = find_java(tmp_path / "none")
+    archive = archive_options(java)
+    if not archive:
+        pytest.skip("this Java has no archive of classes")
+    command = [java.executable, *QUICK_JVM.split(), *archive, "-cp", tmp_path, "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not done.stdout and "warning" not in done.stderr
 
 
 class Interrupted:
