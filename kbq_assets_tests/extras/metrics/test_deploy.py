@@ -8,11 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from kbq_assets.core.config.service import ServiceSettings
+from kbq_assets_tests.cli.test_docs import anchors
 from kbq_assets_tests.extras.metrics.http import site
 from kbq_assets_tests.extras.metrics.scrape import Scrape, parsed
 from kbq_assets_tests.fakes.platform import POISON, FakePlatform
@@ -90,8 +92,14 @@ def test_every_alert_says_what_to_do_and_is_tested() -> None:
     alerts = {rule["alert"] for rule in RULES}
     for case in tested:
         assert {each["alertname"] for each in case["alert_rule_test"]} == alerts
-    assert all({"summary", "action"} == rule["annotations"].keys() for rule in RULES)
+    assert all({"summary", "action", "runbook"} == rule["annotations"].keys() for rule in RULES)
     assert {rule["labels"]["severity"] for rule in RULES} == {"page", "ticket"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_the_runbook_of_an_alert_is_a_section_of_the_documents(rule: dict[str, Any]) -> None:
+    path, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert anchor in anchors((DEPLOY.parent / path).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("alert", ["KbqPartitionStopped", "KbqTableParked", "KbqStateUnreadable"])
