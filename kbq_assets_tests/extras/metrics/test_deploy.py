@@ -82,6 +82,16 @@ def test_every_metric_that_is_asked_for_exists(scraped: Scrape) -> None:
     assert asked - scraped.keys() - OWN == set()
 
 
+def test_what_pages_is_on_the_dashboard() -> None:
+    shown = set().union(
+        *(names(each["expr"]) for panel in DASHBOARD["panels"] for each in panel.get("targets", ()))
+    )
+    paging = set().union(*(names(rule["expr"]) for rule in RULES if rule["labels"]["severity"] == "page"))
+    summed = {"kbq_table_parked": "kbq_parked_tables", "kbq_stopped_partitions": "kbq_stopped"}
+    conditions = {"kbq_extractable_records", "kbq_loadable_rows"}
+    assert {summed.get(name, name) for name in paging - OWN - conditions} - shown == set()
+
+
 def test_names_are_found_in_expressions() -> None:
     expression = 'sum by (le, topic) (rate(kbq_a_bucket{x="y_z"}[1h])) / on () group_left () kbq_b > up * 2'
     assert names(expression) == {"kbq_a_bucket", "kbq_b", "up"}
