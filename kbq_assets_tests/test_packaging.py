@@ -78,6 +78,27 @@ def test_a_release_of_another_package_changes_no_installation(path: str) -> None
     assert locked and all("--no-deps" in line for line in locked)
 
 
+def test_the_image_gets_the_tested_versions_of_an_extra_s_packages_too(tmp_path: Path) -> None:
+    dockerfile = (REPOSITORY / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
+    installs = [line for line in dockerfile.splitlines() if "pip install" in line]
+    assert [line for line in installs if "--no-deps" not in line and "-c /tmp/kbq/versions" not in line] == []
+    [command] = re.findall(r"(sed .*?/tmp/kbq/requirements-dev\.lock) > /tmp/kbq/versions", dockerfile)
+    command = command.replace("/tmp/kbq", str(REPOSITORY))
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    versions = [Requirement(line) for line in ran.stdout.splitlines()]
+    assert all(not each.extras for each in versions)  # pip refuses them in a list of versions
+    names = {each.name for each in versions}
+    assert {Requirement(each).name for extra in ("postgres", "protobuf") for each in EXTRAS[extra]} < names
+
+
+def test_the_image_is_not_root_s_and_its_first_process_reaps_others() -> None:
+    lines = (REPOSITORY / "deploy/docker/Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("USER")] == ["USER kbq"]
+    assert lines.index("USER kbq") < lines.index("RUN python -m kbq_assets.worker.warm")
+    assert lines[-1] == 'ENTRYPOINT ["tini", "--", "kbq"]'
+    assert any("openjdk-17-jre-headless tini" in line for line in lines)
+
+
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
 def test_a_lock_installed_without_a_resolver_lacks_nothing(lock: str) -> None:
     pins = [

@@ -6,7 +6,7 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 5.20"
+      version = ">= 6.33"
     }
   }
 }
@@ -27,7 +27,11 @@ locals {
 }
 
 resource "google_project_service" "apis" {
-  for_each           = toset(["bigquery.googleapis.com", "iam.googleapis.com", "iamcredentials.googleapis.com", "storage.googleapis.com"])
+  for_each = toset(concat(
+    ["bigquery.googleapis.com", "cloudresourcemanager.googleapis.com", "iam.googleapis.com", "iamcredentials.googleapis.com"],
+    ["monitoring.googleapis.com", "storage.googleapis.com"],
+    var.billing_account == "" ? [] : ["billingbudgets.googleapis.com"],
+  ))
   project            = var.project
   service            = each.key
   disable_on_destroy = false
@@ -57,6 +61,8 @@ resource "google_storage_bucket" "staging" {
   lifecycle {
     prevent_destroy = true
   }
+
+  depends_on = [google_project_service.apis]
 }
 
 # Datasets -----------------------------------------------------------------------------------------------------------
@@ -74,6 +80,8 @@ resource "google_bigquery_dataset" "loaded" {
       kms_key_name = default_encryption_configuration.value
     }
   }
+
+  depends_on = [google_project_service.apis]
 }
 
 # Accounts and roles -------------------------------------------------------------------------------------------------
@@ -83,6 +91,8 @@ resource "google_service_account" "role" {
   project      = var.project
   account_id   = "kbq-${each.key}"
   display_name = "KBQ ${each.key}"
+
+  depends_on = [google_project_service.apis]
 }
 
 resource "google_project_iam_custom_role" "look" {
@@ -90,6 +100,8 @@ resource "google_project_iam_custom_role" "look" {
   role_id     = "kbqStagingLook"
   title       = "KBQ: see the staging bucket's settings"
   permissions = local.look_permissions
+
+  depends_on = [google_project_service.apis]
 }
 
 resource "google_project_iam_custom_role" "write" {
@@ -97,6 +109,8 @@ resource "google_project_iam_custom_role" "write" {
   role_id     = "kbqStagingWrite"
   title       = "KBQ: write to the staging bucket"
   permissions = local.write_permissions
+
+  depends_on = [google_project_service.apis]
 }
 
 resource "google_storage_bucket_iam_member" "look" {

@@ -2,6 +2,7 @@
 
 locals {
   alerts = {
+    "KBQ: no service is scraped"            = "absent(kbq_up)"
     "KBQ: nothing was loaded for two hours" = "time() - kbq_last_success_timestamp_seconds{kind=\"loading\"} > 7200 and on(instance) min_over_time(kbq_loadable_rows[2h]) > 0"
     "KBQ: a table is parked"                = "kbq_table_parked > 0"
     "KBQ: partitions are stopped"           = "sum by (reason) (kbq_stopped_partitions) > 0"
@@ -23,16 +24,22 @@ resource "google_monitoring_alert_policy" "kbq" {
       query               = each.value
       duration            = "600s"
       evaluation_interval = "60s"
+      # The metrics exist only after the first scrape.
+      disable_metric_validation = true
     }
   }
 
   documentation {
     content = "`kbq status` names what waits, and the command that resumes it."
   }
+
+  depends_on = [google_project_service.apis]
 }
 
 data "google_project" "kbq" {
   project_id = var.project
+
+  depends_on = [google_project_service.apis]
 }
 
 resource "google_billing_budget" "kbq" {
@@ -57,4 +64,6 @@ resource "google_billing_budget" "kbq" {
   threshold_rules {
     threshold_percent = 1.0
   }
+
+  depends_on = [google_project_service.apis]
 }

@@ -36,7 +36,7 @@ variable "datasets" {
 }
 
 variable "kms_key" {
-  description = "Cloud KMS key of bucket and datasets, in their location (KBQ_KMS_KEY); empty: Google's own keys."
+  description = "Cloud KMS key of bucket and datasets, in their location (KBQ_KMS_KEY), which the service agents of Cloud Storage and BigQuery may use already; empty: Google's own keys."
   type        = string
   default     = ""
 }

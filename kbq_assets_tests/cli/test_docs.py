@@ -91,6 +91,13 @@ def test_every_link_to_a_document_leads_to_a_heading(path: Path) -> None:
         assert not anchor or anchor in anchors(TEXT[found]), f"{name(path)}: {target}#{anchor}"
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_a_shell_takes_every_variable_that_a_document_exports(path: Path) -> None:
+    exported = re.findall(r"^ *export ([^\n]*)", TEXT[path], re.MULTILINE)
+    names = [word.partition("=")[0] for line in exported for word in line.split() if "=" in word]
+    assert [each for each in names if not each.isidentifier()] == []
+
+
 def test_a_command_that_does_not_exist_is_noticed() -> None:
     for line in ("kbq nothing", "kbq reset --at latest", "kbq plan --nothing", "kbq errors show a b"):
         with pytest.raises(click.ClickException):

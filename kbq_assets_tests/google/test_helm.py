@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,7 @@ def test_a_number_of_the_environment_arrives_as_it_is_stated(program: str, tmp_p
     stated = {
         "KBQ_DAGSTER_RUN_DAYS": 0,
         "KBQ_RUN_RECORDS": 20_000_000,
+        "KBQ_DONE_FILES": False,  # how YAML reads `off`
         "KBQ_STAGING": "",
         "KBQ_WAREHOUSE": None,
     }
@@ -76,7 +79,42 @@ def test_a_number_of_the_environment_arrives_as_it_is_stated(program: str, tmp_p
     made = yaml.safe_load_all(helm.rendered(program, "-f", str(values)))
     [pod] = [each["spec"]["template"]["spec"] for each in made if each and each["kind"] == "StatefulSet"]
     found = {name: entry["value"] for name, entry in _environment(pod).items() if name in stated}
-    assert found == {"KBQ_DAGSTER_RUN_DAYS": "0", "KBQ_RUN_RECORDS": "20000000"}
+    assert found == {"KBQ_DAGSTER_RUN_DAYS": "0", "KBQ_RUN_RECORDS": "20000000", "KBQ_DONE_FILES": "false"}
+    assert parse_settings(found).run.done_files == "off"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "stated", [{"enviroment": {}}, {"home": {"storageclass": "fast"}}, {"image": {"tag": 1.1}}]
+)
+def test_a_value_that_the_chart_would_ignore_or_change_is_refused(
+    program: str, tmp_path: Path, stated: dict[str, Any]
+) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(stated), encoding="utf-8")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        helm.rendered(program, "-f", str(values))
+    assert b"don't meet the specifications of the schema" in str(refused.value.stderr).encode()
+
+
+@pytest.mark.slow
+def test_certificates_can_be_mounted_and_spark_may_start_executors(program: str, tmp_path: Path) -> None:
+    volume = {"name": "ca", "secret": {"secretName": "kafka-ca"}}
+    mount = {"name": "ca", "mountPath": "/etc/kbq/ca", "readOnly": True}
+    stated = {"volumes": [volume], "volumeMounts": [mount], "sparkOnKubernetes": True}
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(stated), encoding="utf-8")
+    made = [each for each in yaml.safe_load_all(helm.rendered(program, "-f", str(values))) if each]
+    pods = [
+        each["spec"]["template"]["spec"] for each in made if each["kind"] in ("StatefulSet", "Deployment")
+    ]
+    assert all(volume in pod["volumes"] and mount in pod["containers"][0]["volumeMounts"] for pod in pods)
+    assert sorted(pod["automountServiceAccountToken"] for pod in pods) == [False, True]
+    [role] = [each for each in made if each["kind"] == "Role"]
+    [binding] = [each for each in made if each["kind"] == "RoleBinding"]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "kbq", "namespace": "kbq"}]
+    assert {"pods", "configmaps"} <= set(role["rules"][0]["resources"])
 
 
 @pytest.mark.parametrize("kind, name", sorted(OBJECTS))
@@ -133,8 +171,9 @@ def test_a_container_runs_a_command_that_there_is(name: str) -> None:
 
 def test_probes_ask_what_answers_without_a_dependency() -> None:
     [metrics] = PODS["kbq-metrics"]["containers"]
-    path = metrics["livenessProbe"]["httpGet"]["path"]
-    assert f'"{path}"' in Path(server.__file__).read_text(encoding="utf-8")
+    for probe in ("readinessProbe", "livenessProbe"):
+        path = metrics[probe]["httpGet"]["path"]
+        assert f'"{path}"' in Path(server.__file__).read_text(encoding="utf-8")
     [ui] = PODS["kbq-ui"]["containers"]
     for probe in ("startupProbe", "readinessProbe"):
         assert "http://127.0.0.1:3000/server_info" in ui[probe]["exec"]["command"][-1]
@@ -150,6 +189,14 @@ def test_a_pod_has_what_it_names_and_is_not_root(name: str) -> None:
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     account = OBJECTS["ServiceAccount", pod["serviceAccountName"]]
     assert "iam.gke.io/gcp-service-account" in account["metadata"]["annotations"]
+
+
+def test_tasks_fit_into_the_memory_of_their_pod() -> None:
+    """Without a limit of cores, a pod sees those of its node: with a task on each, it would be killed."""
+    [ui] = PODS["kbq-ui"]["containers"]
+    [tasks] = re.findall(r"\[(\d+)\]", _environment(PODS["kbq-ui"])["KBQ_SPARK_MASTER"]["value"])
+    assert ui["resources"]["requests"]["memory"] == "3Gi"
+    assert 900 + 700 + int(tasks) * 400 <= 3 * 1024  # UI and load, Spark's driver, workers
 
 
 def test_services_select_their_pods_and_one_daemon_runs() -> None:

@@ -63,6 +63,9 @@ seccompProfile: {type: RuntimeDefault}
   configMap:
     name: {{ .Values.topics.configMap }}
 {{- end }}
+{{- with .Values.volumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "kbq.mounts" -}}
@@ -72,6 +75,9 @@ seccompProfile: {type: RuntimeDefault}
 - name: topics
   mountPath: {{ .Values.topics.path | quote }}
   readOnly: true
+{{- end }}
+{{- with .Values.volumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 

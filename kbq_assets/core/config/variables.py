@@ -95,9 +95,14 @@ def whole(least: int = 0, most: int = sys.maxsize) -> Parser:
     return parse
 
 
+#: A switch by its other name: YAML reads `on` and `true` as the same.
+_SAME: Final = {"on": "true", "true": "on", "off": "false", "false": "off"}
+
+
 def choice(*choices: str) -> Parser:
 
     def parse(variable: Variable, value: str) -> str:
+        value = _SAME[value] if value not in choices and _SAME.get(value) in choices else value
         if value not in choices:
             raise ConfigurationError(
                 f"{variable.name}: unknown value {value!r}", next_step=f"use {_or(choices)}"

@@ -218,6 +218,14 @@ def test_a_wrong_value_of_an_extra_names_its_variable(variable: str, value: str,
     assert caught.value.next_step
 
 
+@pytest.mark.parametrize("value", ["on", "true", "off", "false"])
+def test_a_switch_takes_what_yaml_makes_of_it(value: str) -> None:
+    """Helm makes `false` of `off`, and Dagster's components make `off` of `false`."""
+    is_on = value in ("on", "true")
+    assert parse_settings({"KBQ_DONE_FILES": value}).run.done_files == ("on" if is_on else "off")
+    assert parse_settings({"KBQ_BACKUP": value}).backup.topics == ("true" if is_on else "false")
+
+
 def test_every_warehouse_must_read_the_staging_area() -> None:
     several = {"KBQ_WAREHOUSE": "copy=duckdb:a,bq=bigquery://my-project"}
     with pytest.raises(ConfigurationError, match="BigQuery cannot load files of a local folder"):

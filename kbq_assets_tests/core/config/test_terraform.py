@@ -70,3 +70,24 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     known = (MODULE.parent / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
     asked = set(re.findall(r"\bkbq_\w+", (MODULE / "monitoring.tf").read_text(encoding="utf-8")))
     assert asked and {name for name in asked if name not in known} == set()
+
+
+def test_a_missing_service_is_noticed_and_alerts_do_not_wait_for_the_first_numbers() -> None:
+    """Without numbers, no other alert can fire. Google refuses an alert on a metric that does not exist yet."""
+    monitoring = (MODULE / "monitoring.tf").read_text(encoding="utf-8")
+    assert '"absent(kbq_up)"' in monitoring
+    assert re.search(r"disable_metric_validation\s*= true", monitoring)
+
+
+def test_a_new_project_gets_its_apis_before_the_resources_that_need_them() -> None:
+    services = MAIN[MAIN.index("google_project_service") :].split("\n}")[0]
+    for each in ("cloudresourcemanager", "iam", "monitoring", "billingbudgets"):
+        assert f'"{each}.googleapis.com"' in services
+    first = (
+        *("google_storage_bucket", "google_bigquery_dataset", "google_service_account"),
+        *("google_project_iam_custom_role", "google_monitoring_alert_policy", "google_billing_budget"),
+    )
+    blocks = re.findall(r'^(?:resource|data) "(\w+)" "\w+" {\n(.*?)^}', ALL, re.MULTILINE | re.DOTALL)
+    waiting = {kind for kind, body in blocks if "depends_on" in body}
+    assert {*first, "google_project"} == waiting
+    assert all("[google_project_service.apis]" in body for kind, body in blocks if kind in waiting)

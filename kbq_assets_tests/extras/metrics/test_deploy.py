@@ -8,11 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from kbq_assets.core.config.service import ServiceSettings
+from kbq_assets_tests.cli.test_docs import anchors
 from kbq_assets_tests.extras.metrics.http import site
 from kbq_assets_tests.extras.metrics.scrape import Scrape, parsed
 from kbq_assets_tests.fakes.platform import POISON, FakePlatform
@@ -80,6 +82,16 @@ def test_every_metric_that_is_asked_for_exists(scraped: Scrape) -> None:
     assert asked - scraped.keys() - OWN == set()
 
 
+def test_what_pages_is_on_the_dashboard() -> None:
+    shown = set().union(
+        *(names(each["expr"]) for panel in DASHBOARD["panels"] for each in panel.get("targets", ()))
+    )
+    paging = set().union(*(names(rule["expr"]) for rule in RULES if rule["labels"]["severity"] == "page"))
+    summed = {"kbq_table_parked": "kbq_parked_tables", "kbq_stopped_partitions": "kbq_stopped"}
+    conditions = {"kbq_extractable_records", "kbq_loadable_rows"}
+    assert {summed.get(name, name) for name in paging - OWN - conditions} - shown == set()
+
+
 def test_names_are_found_in_expressions() -> None:
     expression = 'sum by (le, topic) (rate(kbq_a_bucket{x="y_z"}[1h])) / on () group_left () kbq_b > up * 2'
     assert names(expression) == {"kbq_a_bucket", "kbq_b", "up"}
@@ -90,8 +102,14 @@ def test_every_alert_says_what_to_do_and_is_tested() -> None:
     alerts = {rule["alert"] for rule in RULES}
     for case in tested:
         assert {each["alertname"] for each in case["alert_rule_test"]} == alerts
-    assert all({"summary", "action"} == rule["annotations"].keys() for rule in RULES)
+    assert all({"summary", "action", "runbook"} == rule["annotations"].keys() for rule in RULES)
     assert {rule["labels"]["severity"] for rule in RULES} == {"page", "ticket"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_the_runbook_of_an_alert_is_a_section_of_the_documents(rule: dict[str, Any]) -> None:
+    path, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert anchor in anchors((DEPLOY.parent / path).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("alert", ["KbqPartitionStopped", "KbqTableParked", "KbqStateUnreadable"])
