@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kbq_assets.cli.context import DOCUMENT
 from kbq_assets.core.errors import Unavailable
@@ -73,6 +74,16 @@ def table(*titles: str, tight: bool = False) -> Table:
             no_wrap=is_number,
         )
     return made
+
+
+def print_whole(out: Console, made: Table) -> None:
+    """Print a table whose values are copied into commands: no column is narrower than its values, and the terminal
+    wraps lines that are too long for it."""
+    wide = out.options.update(width=sys.maxsize)
+    for line in out.render_lines(made, wide.update(width=out.measure(made, options=wide).maximum), pad=False):
+        text = Text.assemble(*((part.text, part.style or "") for part in line))
+        text.rstrip()  # a terminal would show the blanks as empty lines
+        out.print(text)
 
 
 def number(value: int | None) -> str:

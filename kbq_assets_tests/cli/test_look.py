@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from kbq_assets.cli.context import ExitCode
 from kbq_assets.cli.errors import hex_dump
@@ -251,6 +253,18 @@ def test_bad_records_are_listed_without_their_bytes(loaded: Shell) -> None:
     assert loaded.json("errors", "list", "--topic", TOPIC)["errors"] == [row]
     assert loaded("errors", "list", "--topic", "other").exit_code == 1
     assert f"{TP}       3" in loaded.done("errors", "list")
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_a_narrow_terminal_gets_whole_values_to_copy(
+    loaded: Shell, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    (row,) = loaded.json("errors", "list")["errors"]
+    monkeypatch.setattr("kbq_assets.cli.errors.console", partial(Console, width=width, soft_wrap=True))
+    title, line = loaded.done("errors", "list").splitlines()
+    assert title == title.rstrip() and line == line.rstrip(), "blanks would become lines of their own"
+    assert line.startswith(f"{TP}       3  no time  {row['reason']}  ")
+    assert line.endswith(row["message"])
 
 
 def test_a_list_has_the_newest_up_to_its_limit(world: FakePlatform, run: Shell) -> None:
