@@ -26,8 +26,10 @@ from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.protocol.state import topic_registry
 
 if TYPE_CHECKING:
+    from kbq_assets.pipelines.backup.report import BackupReport
     from kbq_assets.pipelines.backup.status import BackupsStatus
     from kbq_assets.pipelines.deployment import Deployment
+    from kbq_assets.pipelines.extraction.ports import ExtractionReport
 
 #: Width without a terminal: no line is wrapped, so grep finds whole lines.
 _WIDE = 1000
@@ -130,6 +132,12 @@ def name_missing_topics(deployment: Deployment) -> None:
         if missing := sorted(unread - deployment.offsets.topics(unread).keys() if unread else ()):
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             click.echo(f"not on the broker: {', '.join(missing[:_NAMED])}{more}; next: kbq doctor", err=True)
+
+
+def failure_lines(report: ExtractionReport | BackupReport) -> Iterator[str]:
+    """Partitions that a run could not read to the end, each with its error."""
+    for tp, message in sorted(report.failures.items()):
+        yield f"{'failed' if tp in report.refused else 'interrupted'}: {tp}: {message}"
 
 
 def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:
