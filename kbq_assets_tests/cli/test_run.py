@@ -55,6 +55,22 @@ def test_reading_an_empty_platform_creates_nothing(world: FakePlatform, run: She
     assert world.objects() == {}
 
 
+def test_a_plan_informs_of_what_waits_for_an_operator_and_the_check_fails(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.source_topics.write_text("mistyped nothing=1\n" + world.source_topics.read_text())
+    world.kafka.create_topic("mistyped", 1)
+    world.produce(1)
+    world.produce(value=UNKNOWN_SCHEMA)
+    assert "stopped: mistyped: wrong_entry: " in run.done("plan")
+    assert run("extract").exit_code == ExitCode.FAILED
+    assert f"stopped: {TOPIC}[0]: unknown_schema" in run.done("plan")
+    assert "Exit code 0 even if something waits for an operator (`kbq check` fails then)" in " ".join(
+        run.done("plan", "--help").split()
+    )
+    assert run("check").exit_code == ExitCode.FAILED
+
+
 def test_a_plan_says_what_waits_and_what_limits_leave(world: FakePlatform, run: Shell) -> None:
     options = "dataset=shop table=orders min_records=3 max_records=4"
     world.settings.catalog.source_topics.write_text(f"{TOPIC} {options}\n")
