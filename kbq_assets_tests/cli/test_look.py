@@ -123,23 +123,23 @@ def test_a_partition_whose_extractions_get_no_answer_is_shown_until_one_does(
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "what"),
     [
-        (Unavailable("no memory for Spark"), ExitCode.TRY_AGAIN),
-        (ConfigurationError("no Java"), ExitCode.FAILED),
+        (Unavailable("no memory for Spark"), ExitCode.TRY_AGAIN, "interrupted"),
+        (ConfigurationError("no Java"), ExitCode.FAILED, "failed"),
     ],
 )
 def test_a_run_that_an_error_ends_is_shown_until_one_succeeds(
-    world: FakePlatform, run: Shell, error: KbqError, code: ExitCode
+    world: FakePlatform, run: Shell, error: KbqError, code: ExitCode, what: str
 ) -> None:
     def no_engine(store: object = None) -> object:
         raise error
 
     world.produce(3)
     assert Shell(world, engine=no_engine)("extract").exit_code == code
-    said = f"{TOPIC}: interrupted: in 1 run: {type(error).__name__}: {error.message}"
+    said = f"{TOPIC}: {what}: in 1 run: {type(error).__name__}: {error.message}"
     assert said in run.done("status")
-    assert (f"{TOPIC}: all of it: interrupted" in run("check").output) == (code == ExitCode.FAILED)
+    assert (f"{TOPIC}: all of it: {what}" in run("check").output) == (code == ExitCode.FAILED)
     run.done("extract")
     assert run.json("status")["interrupted"] == []
     assert "all of it" not in run("check").output
