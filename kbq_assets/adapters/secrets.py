@@ -10,7 +10,9 @@ Packages may add sources: an entry point in the group `kbq_assets.secrets` is a 
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,8 @@ from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 GROUP: Final = "kbq_assets.secrets"
 #: Age after which a secret is read again.
 MAX_AGE_SECONDS: Final = 300.0
+#: Seconds until a plug-in must have returned a secret.
+PLUGIN_SECONDS: Final = 60.0
 
 _found: dict[str, tuple[float, str]] = {}
 _google: dict[str, str] = {"credentials": "", "endpoint": ""}
@@ -92,14 +96,39 @@ def _from_plugin(text: str) -> str:
         )
     why = "it returned no text"
     try:
-        secret = points[name].load()(target)
+        secret = _in_time(lambda: points[name].load()(target))
         if isinstance(secret, str):
             return secret
     except KbqError:
         raise
+    except _NoAnswer:
+        why = f"nothing came for {PLUGIN_SECONDS:g} s"
     except Exception as error:  # another package's message may contain the secret
         why = type(error).__name__
     raise Unavailable(f"{name} does not answer: {why}", next_step="see the package that provides it")
+
+
+class _NoAnswer(Exception):
+    """A plug-in did not return in time."""
+
+
+def _in_time(ask: Callable[[], object]) -> object:
+    """The result of a call that may wait forever. Raises _NoAnswer, and what the call raises."""
+    from concurrent.futures import Future, wait  # this takes 4 ms, and few settings name plug-ins
+
+    answer: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # raised by `answer.result`
+            answer.set_exception(error)
+
+    # A daemon thread does not delay the end of the process.
+    threading.Thread(target=run, name="kbq-secret", daemon=True).start()
+    if not wait([answer], PLUGIN_SECONDS).done:
+        raise _NoAnswer
+    return answer.result()
 
 
 def _content(path: str) -> str | None:

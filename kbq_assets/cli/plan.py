@@ -58,8 +58,8 @@ def plan(
 
     Without an argument, show both: the extraction's ranges and stops, and the next batch of every table with committed
     files, as a load would submit them now. `load` also makes a dry run of each table's statement, and shows the bytes
-    that BigQuery would bill. If you name tables, it also shows the SQL. Exit code 1 if a statement exceeds its table's
-    bytes_per_day, or if the store refuses a commit or state, 75 if it does not give one now.
+    that BigQuery would bill, and for named tables the SQL. Exit code 0 even if something waits for an operator (`kbq
+    check` fails then), 1 if a statement exceeds bytes_per_day or the store refuses a state, 75 if it gives none now.
 
     \b
       kbq plan

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kbq_assets.cli.context import DOCUMENT
 from kbq_assets.core.errors import Unavailable
@@ -25,8 +26,10 @@ from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.protocol.state import topic_registry
 
 if TYPE_CHECKING:
+    from kbq_assets.pipelines.backup.report import BackupReport
     from kbq_assets.pipelines.backup.status import BackupsStatus
     from kbq_assets.pipelines.deployment import Deployment
+    from kbq_assets.pipelines.extraction.ports import ExtractionReport
 
 #: Width without a terminal: no line is wrapped, so grep finds whole lines.
 _WIDE = 1000
@@ -75,6 +78,16 @@ def table(*titles: str, tight: bool = False) -> Table:
     return made
 
 
+def print_whole(out: Console, made: Table) -> None:
+    """Print a table whose values are copied into commands: no column is narrower than its values, and the terminal
+    wraps lines that are too long for it."""
+    wide = out.options.update(width=sys.maxsize)
+    for line in out.render_lines(made, wide.update(width=out.measure(made, options=wide).maximum), pad=False):
+        text = Text.assemble(*((part.text, part.style or "") for part in line))
+        text.rstrip()  # a terminal would show the blanks as empty lines
+        out.print(text)
+
+
 def number(value: int | None) -> str:
     """A count with thousands separators; "" for None."""
     return "" if value is None else f"{value:,}"
@@ -119,6 +132,12 @@ def name_missing_topics(deployment: Deployment) -> None:
         if missing := sorted(unread - deployment.offsets.topics(unread).keys() if unread else ()):
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             click.echo(f"not on the broker: {', '.join(missing[:_NAMED])}{more}; next: kbq doctor", err=True)
+
+
+def failure_lines(report: ExtractionReport | BackupReport) -> Iterator[str]:
+    """Partitions that a run could not read to the end, each with its error."""
+    for tp, message in sorted(report.failures.items()):
+        yield f"{'failed' if tp in report.refused else 'interrupted'}: {tp}: {message}"
 
 
 def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:

@@ -12,7 +12,7 @@ import click
 
 from kbq_assets.cli.context import current_extractor, print_error
 from kbq_assets.cli.interrupts import drain_first
-from kbq_assets.cli.render import stop_lines
+from kbq_assets.cli.render import failure_lines, stop_lines
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.plurals import counted
 from kbq_assets.pipelines.extraction.extractor import Extractor
@@ -40,8 +40,8 @@ class Lines:
                 f"extracted {counted(totals.records, 'record')} of {counted(len(report.partitions), 'partition')} in"
                 f" {report.seconds:.1f} s: {counted(totals.staged, 'row')}, {counted(totals.errors, 'error row')}"
             )
-        for tp, message in sorted(report.failures.items()):
-            click.echo(f"interrupted: {tp}: {message}")
+        for line in failure_lines(report):
+            click.echo(line)
         stops = tuple(stop_lines((*report.stops, *report.backup.stops)))
         if stops != self._stops:
             for line in stops or ("no partition is stopped anymore",):

@@ -22,6 +22,7 @@ from kbq_assets.cli.context import (
 from kbq_assets.cli.render import (
     console,
     echo_json,
+    failure_lines,
     name_missing_topics,
     number,
     progress_bar,
@@ -175,7 +176,7 @@ def load_report_json(report: LoadReport) -> dict[str, object]:
 
 
 def _extraction_code(report: ExtractionReport) -> ExitCode:
-    if report.stops or report.backup.stops:
+    if report.stops or report.refused or report.backup.stops or report.backup.refused:
         return ExitCode.FAILED
     return ExitCode.TRY_AGAIN if report.failures or report.backup.failures else ExitCode.DONE
 
@@ -223,18 +224,14 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
         out.print(f"advisory group not updated: {message}", style="yellow")
     for each in report.evolved:
         out.print(f"schema: {each}")
-    for tp, message in sorted(report.failures.items()):
-        out.print(f"interrupted: {tp}: {message}", style="yellow")
-    for line in (*stop_lines(report.stops), *_backup_lines(report.backup)):
+    for line in (*failure_lines(report), *stop_lines(report.stops), *_backup_lines(report.backup)):
         out.print(line, style="yellow")
 
 
 def _backup_lines(report: BackupReport) -> Iterator[str]:
     if report.windows:
         yield f"backed up {counted(report.records, 'record')}"
-    for tp, message in sorted(report.failures.items()):
-        yield f"backup interrupted: {tp}: {message}"
-    for line in stop_lines(report.stops):
+    for line in (*failure_lines(report), *stop_lines(report.stops)):
         yield f"backup {line}"
 
 

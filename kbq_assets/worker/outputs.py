@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from kbq_assets.core.errors import (
+    AccessRefused,
     ConflictError,
     KbqError,
     NotFound,
@@ -21,7 +22,7 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnreadableBatch,
 )
-from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Outage, Unit, UnitOutcome
 from kbq_assets.core.protocol.commits import Stop, Window
 from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.ports.clock import Clock
@@ -141,16 +142,19 @@ class Output:
 
     def outcome(self, position: int) -> UnitOutcome:
         """The windows, and the stop or failure after them. ``position`` is how far the unit was read."""
-        stop, failure = self._stop(position), ""
+        stop, failure, outage = self._stop(position), "", Outage.NONE
+        if isinstance(self.error, Unavailable):
+            outage = Outage.REFUSED if isinstance(self.error, AccessRefused) else Outage.UNAVAILABLE
         if stop is None and self.error is not None:
-            failure = f"{type(self.error).__name__}: {self.error}"
+            kind = "" if outage is Outage.REFUSED else f"{type(self.error).__name__}: "
+            failure = f"{kind}{self.error}"
         return UnitOutcome(
             self.unit,
             tuple(self.windows),
             stop,
             failure,
             opened_ms=tuple(self.opened_ms),
-            is_unavailable=isinstance(self.error, Unavailable),
+            outage=outage,
         )
 
     def _stop(self, position: int) -> Stop | None:

@@ -21,7 +21,7 @@ from kbq_assets.core.errors import (
     OffsetOutOfRange,
     UnreadableBatch,
 )
-from kbq_assets.core.extraction.units import Unit, UnitOutcome, WorkerProcess
+from kbq_assets.core.extraction.units import Outage, Unit, UnitOutcome, WorkerProcess
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
@@ -94,7 +94,7 @@ def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOut
             yield UnitOutcome(unit)
             continue
         outcome = extract_unit(unit, ports, left, is_patient=is_patient, commits=commits)
-        is_patient = is_patient and not outcome.is_unavailable
+        is_patient = is_patient and outcome.outage is not Outage.UNAVAILABLE
         yield outcome
 
 

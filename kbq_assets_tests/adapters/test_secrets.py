@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import importlib.metadata
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -143,4 +145,34 @@ def test_what_a_plugin_says_in_its_errors_is_not_shown(install: Callable[[Any], 
     assert SECRET not in str(caught.value)
     install(lambda target: SECRET.encode())
     with pytest.raises(Unavailable, match="returned no text"):
+        secrets.resolve("S", "plugin:vault:x")
+
+
+def test_a_plugin_that_waits_for_a_silent_server_ends_in_time(
+    install: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "PLUGIN_SECONDS", 0.2)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def asks(target: str) -> str:
+            with socket.create_connection(silent.getsockname()[:2]) as connection:
+                answer = connection.recv(100).decode()
+            ended.set()
+            return answer
+
+        install(asks)
+        with pytest.raises(Unavailable, match=r"vault does not answer: nothing came for 0\.2 s") as caught:
+            secrets.resolve("KBQ_PII_KEYS", "plugin:vault:x")
+        assert str(caught.value).startswith("KBQ_PII_KEYS refers to plugin:vault:x: ")
+        silent.accept()[0].close()
+    assert ended.wait(60)
+
+
+def test_a_plugin_s_own_timeout_is_named_as_its_error(install: Callable[[Any], None]) -> None:
+    def times_out(target: str) -> str:
+        raise TimeoutError(SECRET)
+
+    install(times_out)
+    with pytest.raises(Unavailable, match="vault does not answer: TimeoutError"):
         secrets.resolve("S", "plugin:vault:x")

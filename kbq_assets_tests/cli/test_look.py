@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from kbq_assets.cli.context import ExitCode
 from kbq_assets.cli.errors import hex_dump
@@ -121,23 +123,23 @@ def test_a_partition_whose_extractions_get_no_answer_is_shown_until_one_does(
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "what"),
     [
-        (Unavailable("no memory for Spark"), ExitCode.TRY_AGAIN),
-        (ConfigurationError("no Java"), ExitCode.FAILED),
+        (Unavailable("no memory for Spark"), ExitCode.TRY_AGAIN, "interrupted"),
+        (ConfigurationError("no Java"), ExitCode.FAILED, "failed"),
     ],
 )
 def test_a_run_that_an_error_ends_is_shown_until_one_succeeds(
-    world: FakePlatform, run: Shell, error: KbqError, code: ExitCode
+    world: FakePlatform, run: Shell, error: KbqError, code: ExitCode, what: str
 ) -> None:
     def no_engine(store: object = None) -> object:
         raise error
 
     world.produce(3)
     assert Shell(world, engine=no_engine)("extract").exit_code == code
-    said = f"{TOPIC}: interrupted: in 1 run: {type(error).__name__}: {error.message}"
+    said = f"{TOPIC}: {what}: in 1 run: {type(error).__name__}: {error.message}"
     assert said in run.done("status")
-    assert (f"{TOPIC}: all of it: interrupted" in run("check").output) == (code == ExitCode.FAILED)
+    assert (f"{TOPIC}: all of it: {what}" in run("check").output) == (code == ExitCode.FAILED)
     run.done("extract")
     assert run.json("status")["interrupted"] == []
     assert "all of it" not in run("check").output
@@ -251,6 +253,18 @@ def test_bad_records_are_listed_without_their_bytes(loaded: Shell) -> None:
     assert loaded.json("errors", "list", "--topic", TOPIC)["errors"] == [row]
     assert loaded("errors", "list", "--topic", "other").exit_code == 1
     assert f"{TP}       3" in loaded.done("errors", "list")
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_a_narrow_terminal_gets_whole_values_to_copy(
+    loaded: Shell, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    (row,) = loaded.json("errors", "list")["errors"]
+    monkeypatch.setattr("kbq_assets.cli.errors.console", partial(Console, width=width, soft_wrap=True))
+    title, line = loaded.done("errors", "list").splitlines()
+    assert title == title.rstrip() and line == line.rstrip(), "blanks would become lines of their own"
+    assert line.startswith(f"{TP}       3  no time  {row['reason']}  ")
+    assert line.endswith(row["message"])
 
 
 def test_a_list_has_the_newest_up_to_its_limit(world: FakePlatform, run: Shell) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import pytest
+from rich.console import Console
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -169,6 +171,19 @@ def test_a_reset_refuses_while_rows_wait_to_be_loaded(world: FakePlatform, run: 
     result = run("reset", "--topic", TOPIC, "--give-up-pending", "--at", "latest", "--yes")
     assert "gives up 3 staged rows not loaded yet" in result.stdout
     assert run.json("load")["rows"] == 0
+
+
+def test_a_narrow_terminal_gets_whole_paths_for_the_next_command(
+    world: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(2)
+    run.done("extract")
+    (path,) = (each.path for each in world.store.list("staging/"))
+    world.warehouse.bad_paths.add(path)
+    run.done("load")
+    monkeypatch.setattr("kbq_assets.cli.quarantine.console", partial(Console, width=60, soft_wrap=True))
+    _, line = run.done("quarantine", "list").splitlines()
+    assert line.split()[0] == path.replace("staging/", "quarantine/")
 
 
 def test_a_file_in_quarantine_is_listed_and_brought_back(world: FakePlatform, run: Shell) -> None:

@@ -55,6 +55,22 @@ def test_reading_an_empty_platform_creates_nothing(world: FakePlatform, run: She
     assert world.objects() == {}
 
 
+def test_a_plan_informs_of_what_waits_for_an_operator_and_the_check_fails(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.source_topics.write_text("mistyped nothing=1\n" + world.source_topics.read_text())
+    world.kafka.create_topic("mistyped", 1)
+    world.produce(1)
+    world.produce(value=UNKNOWN_SCHEMA)
+    assert "stopped: mistyped: wrong_entry: " in run.done("plan")
+    assert run("extract").exit_code == ExitCode.FAILED
+    assert f"stopped: {TOPIC}[0]: unknown_schema" in run.done("plan")
+    assert "Exit code 0 even if something waits for an operator (`kbq check` fails then)" in " ".join(
+        run.done("plan", "--help").split()
+    )
+    assert run("check").exit_code == ExitCode.FAILED
+
+
 def test_a_plan_says_what_waits_and_what_limits_leave(world: FakePlatform, run: Shell) -> None:
     options = "dataset=shop table=orders min_records=3 max_records=4"
     world.settings.catalog.source_topics.write_text(f"{TOPIC} {options}\n")
@@ -477,3 +493,26 @@ def test_a_topic_of_the_list_that_the_broker_does_not_have_is_named(world: FakeP
     world.kafka.topics_by_name.pop(TOPIC)
     gone = run("extract")
     assert (gone.exit_code, gone.stderr, "topic_gone" in gone.stdout) == (1, sentence, True)
+
+
+@pytest.mark.parametrize("options", ["", " backup=true"], ids=["tables", "tables and backup"])
+def test_a_topic_that_may_not_be_read_needs_a_person_and_the_others_continue(
+    world: FakePlatform, run: Shell, options: str
+) -> None:
+    world.source_topics.write_text(f"* dataset=shop table=orders{options}\n")
+    world.kafka.create_topic("other", 1)
+    world.produce(2)
+    world.produce(3, topic="other")
+    world.kafka.refused.add("other")
+    ended = run("extract")
+    failed = "failed: other[0]: other[0] [0, 3): Topic authorization failed\n  next: grant the ACL\n"
+    assert failed in ended.stdout and "interrupted" not in ended.stdout
+    assert (f"backup {failed}" in ended.stdout) == bool(options)
+    assert ended.exit_code == ExitCode.FAILED
+    assert {p["topic"]: p["position"] for p in run.json("status")["partitions"] if p["lag"]} == {"other": 0}
+    assert "other[0]: failed: in 1 run: other[0] [0, 3): Topic authorization failed" in run.done("status")
+    assert "Topic authorization failed" in run("check").stdout, "at once: no retry can help"
+    world.kafka.refused.clear()
+    run.done("extract")
+    assert not any(p["lag"] for p in run.json("status")["partitions"]), "without another command"
+    assert "authorization" not in run("check").stdout

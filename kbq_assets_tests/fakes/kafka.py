@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
+from kbq_assets.core.errors import AccessRefused, NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import Chunk, Origins, RawRecord, encode_headers
@@ -71,7 +71,7 @@ class FakeKafka:
 
     ``down``: every port call raises Unavailable. ``leaderless`` partitions have no offsets.
     ``notices_recreation``: whether a reading ends when its topic is
-    replaced; the real client may read on in the new log.
+    replaced; the real client may read on in the new log. ``refused`` topics may be described, not read.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class FakeKafka:
         self.advertised: list[tuple[str, int]] = []
         self.down = False
         self.leaderless: set[TopicPartition] = set()
+        self.refused: set[str] = set()
         self.notices_recreation = True
         self.topics_by_name: dict[str, FakeTopic] = {}
         self._incarnations = 0
@@ -252,6 +253,8 @@ class FakeKafka:
         while log is None or position < range_.until_offset:
             announce("read", str(OffsetRange(range_.topic_partition, position, range_.until_offset)))
             self._require_up()
+            if range_.topic_partition.topic in self.refused:
+                raise AccessRefused(f"{range_}: Topic authorization failed", next_step="grant the ACL")
             if log is None:
                 log = self._validated(range_, options.leader_epoch)
             elif (now := self._find(range_.topic_partition)) is not None and not self.notices_recreation:

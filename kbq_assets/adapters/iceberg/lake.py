@@ -51,8 +51,9 @@ class IcebergLake:
 
     @property
     def _is_hive(self) -> bool:
-        uri = str(self.properties.get("uri", ""))
-        return self.properties.get("type") == "hive" or uri.startswith("thrift:")
+        kind = str(self.properties.get("type", "")).lower()
+        is_inferred = not kind and "py-catalog-impl" not in self.properties
+        return kind == "hive" or (is_inferred and str(self.properties.get("uri", "")).startswith("thrift:"))
 
     @property
     def _is_rest(self) -> bool:
@@ -65,7 +66,7 @@ class IcebergLake:
         """The catalog. Each thread gets its own if it is Hive's, whose client is not thread-safe."""
         with self._lock:
             if not hasattr(self._opened, "catalog"):
-                load = TimedRestCatalog if self._is_rest else load_catalog
+                load = TimedRestCatalog if self._is_rest else _open_hive if self._is_hive else load_catalog
                 self._opened.catalog = load(self.name, **self.properties)
             found: Catalog = self._opened.catalog
             return found
@@ -119,6 +120,12 @@ class IcebergLake:
             self.catalog.create_namespace((dataset,))
         except exceptions.NamespaceAlreadyExistsError:
             return
+
+
+def _open_hive(name: str, **properties: Any) -> Catalog:
+    from kbq_assets.adapters.iceberg.hive import TimedHiveCatalog  # its package is not always installed
+
+    return TimedHiveCatalog(name, **properties)
 
 
 def _unsupported_scheme(table: Table) -> str:

@@ -16,6 +16,7 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnreadableBatch,
 )
+from kbq_assets.core.protocol.offsets import OffsetRange
 
 UNKNOWN: Final = frozenset(
     {
@@ -51,6 +52,10 @@ _REFUSED: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
+_READ_ACL: Final = (
+    "grant the ACL READ on topic {topic} to KBQ's user (kafka-acls --add --operation Read --topic {topic} "
+    "--allow-principal User:…); the next run then reads it"
+)
 _GROUP: Final = frozenset(
     {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._WAIT_COORD, KafkaError.COORDINATOR_NOT_AVAILABLE}
 )
@@ -66,9 +71,12 @@ def is_about_groups(error: KafkaError) -> bool:
     return error.code() in _GROUP
 
 
-def read_error(error: KafkaError, what: str, bootstrap_servers: str) -> KbqError:
-    """The error to raise if a consumer fails while it reads ``what``."""
-    code, text = error.code(), error.str()
+def read_error(error: KafkaError, range_: OffsetRange, bootstrap_servers: str) -> KbqError:
+    """The error to raise if a consumer fails while it reads a range."""
+    code, text, what = error.code(), error.str(), str(range_)
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        step = _READ_ACL.format(topic=range_.topic_partition.topic)
+        return AccessRefused(f"{what}: {text} (Kafka at {bootstrap_servers})", next_step=step)
     if code in UNKNOWN:
         return gone(what, text)
     if code in _OUT_OF_RANGE:

@@ -249,7 +249,7 @@ class _MessageReading:
             raise gone(f"{self.range}", f"the topic has {counted(len(topic.partitions), 'partition')}")
 
     def _error(self, error: KafkaError) -> KbqError:
-        found = read_error(error, str(self.range), self.bootstrap_servers)
+        found = read_error(error, self.range, self.bootstrap_servers)
         found.message = without_secrets(found.message, self.client)
         return found
 

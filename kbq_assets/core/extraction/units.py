@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from kbq_assets.core.protocol.commits import StagedFile, Stop, Window
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -121,6 +122,16 @@ class WorkerProcess:
     memory_bytes: int = 0
 
 
+class Outage(StrEnum):
+    """Why a remote system failed a unit."""
+
+    NONE = ""
+    #: It was out of reach, so other units would fail too.
+    UNAVAILABLE = "unavailable"
+    #: It refuses this unit, which only a person can end.
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True)
 class UnitOutcome:
     """The result of a unit. Stops and failures are values, not task failures (PROTOCOL E3).
@@ -132,7 +143,7 @@ class UnitOutcome:
     #: uploaded, not published yet; in order from the unit's first position
     windows: tuple[Window, ...] = ()
     stop: Stop | None = None
-    #: a transient error after the windows; the next run reads the rest
+    #: an error after the windows; the next run reads the rest
     failure: str = ""
     #: another attempt got further
     superseded: bool = False
@@ -146,8 +157,7 @@ class UnitOutcome:
     evolved: tuple[Evolution, ...] = ()
     #: fingerprints of the schemas that it used, by schema id
     schema_ids: Mapping[int, str] = field(default_factory=dict)
-    #: whether it failed because a remote system was out of reach
-    is_unavailable: bool = False
+    outage: Outage = Outage.NONE
     #: whether its task died: the worker was killed or ran out of memory
     has_died: bool = False
     #: the version of the erasure log under which it was read

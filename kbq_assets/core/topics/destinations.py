@@ -22,7 +22,7 @@ from typing import Final
 from kbq_assets.core.errors import ConfigurationError, InvalidName
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
-from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, avro_path
 
 #: Prefix of KBQ's own tables, such as those of error rows, also after an underscore.
 RESERVED: Final = "kbq_"
@@ -76,17 +76,19 @@ class Unknown:
     why: str
 
 
-def check_exposure(inputs: Iterable[str], decisions: Iterable[Decision]) -> None:
-    """Raise ConfigurationError for an input that is personal data, because table names would show it."""
+def check_exposure(inputs: Iterable[str], decisions: Iterable[Decision], *, is_json: bool = False) -> None:
+    """Raise ConfigurationError for an input that is personal data, because table names would show what its decision
+    leaves of it. A field of a record has a second name, that of its column (`avro_path`); one of a document has not."""
     decided = {decision.path: decision.action for decision in decisions}
     if not decided:
         return
-    hidden = [path for path, action in decided.items() if action != "keep"]
+    named = str if is_json else avro_path
+    hidden = [named(path) for path, action in decided.items() if action != "keep"]
     for name in inputs:
         source, _, path = name.partition(".")
         where = {"key": KEY, "header": HEADERS}.get(source, path)
         if source == "field":
-            exposed = any(_is_within(path, each) for each in hidden)
+            exposed = any(_is_within(named(path), each) for each in hidden)
         else:  # keys and headers need a decision to keep them
             exposed = where in (KEY, HEADERS) and decided.get(where) != "keep"
         if exposed:

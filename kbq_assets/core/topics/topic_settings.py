@@ -116,7 +116,7 @@ class TopicSettings:
 
     def check_inputs(self, inputs: Iterable[str]) -> None:
         """Raise ConfigurationError for inputs that must not, or cannot, choose tables of this topic."""
-        check_exposure(inputs, self.privacy.decisions)
+        check_exposure(inputs, self.privacy.decisions, is_json=self.records.is_json)
         for name in inputs:
             if name.startswith("field.") and self.records.format == "json":
                 raise ConfigurationError(

@@ -107,7 +107,8 @@ class ExtractionStep:
         topics = None if keys is None else frozenset(key.topic_partition.topic for key in keys.values())
         report = self.extractor.extract(engine, only=topics, on_progress=ProgressLog(context.log.info))
         for tp, message in report.failures.items():
-            context.log.warning(f"{tp}: {message}; the next run continues there")
+            goes_on = "" if tp in report.refused else "; the next run continues there"
+            context.log.warning(f"{tp}: {message}{goes_on}")
         return report
 
     def _reported(

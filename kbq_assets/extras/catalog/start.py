@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.extras.catalog.cli import end_with_left_out, pass_commands, show_described, write_drafts
 
 if TYPE_CHECKING:
+    from kbq_assets.core.catalog.changes import Difference
+    from kbq_assets.core.catalog.starter import DraftFile
     from kbq_assets.core.config.settings import Settings
     from kbq_assets.extras.catalog.apply import CatalogCommands
     from kbq_assets.pipelines.deployment import Deployment
@@ -48,7 +52,8 @@ def init(
     team: str | None,
     topics: tuple[str, ...],
 ) -> None:
-    """Write kbq.toml and a catalog with first checks to this folder. Existing files and entries do not change.
+    """Write kbq.toml and a catalog with first checks to this folder. Existing files and entries do not change. If the
+    broker or the registry does not answer, nothing is written.
 
     Without options, it asks in a terminal. With options, it uses the defaults for the others.
     """
@@ -70,12 +75,15 @@ def init(
     reopen()  # the new file now counts
     try:
         _check()
-    except ConfigurationError:
+        first = _first_files(company, domain, env, team, topics)
+    except BaseException:  # also Ctrl-C
         if is_new:
-            Path(SETTINGS_FILE).unlink()  # otherwise it would outlive the correction
+            Path(
+                SETTINGS_FILE
+            ).unlink()  # otherwise it would outlive the correction, such as of a broker's address
         raise
     click.echo(f"{'wrote' if is_new else 'kept'} {SETTINGS_FILE}")
-    _write_catalog(company, domain, env, team, topics)
+    _write_catalog(first, has_topics=bool(topics))
 
 
 def _asked(_: str | None, question: str, default: str = "") -> str:
@@ -125,23 +133,39 @@ def _check(deployment: Deployment) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _FirstFiles:
+    """The catalog's first files; the topics with entries of other domains, by path; and the topics that are left out:
+    those that KBQ cannot use, and those whose schema the registry did not return."""
+
+    drafts: Sequence[DraftFile]
+    described: Mapping[str, str]
+    unusable: Sequence[Difference]
+    unknown: Sequence[Difference]
+
+
 @pass_commands
-def _write_catalog(
+def _first_files(
     commands: CatalogCommands, company: str, domain: str, env: str, team: str, topics: tuple[str, ...]
-) -> None:
+) -> _FirstFiles:
+    """Ask broker and registry. Raises Unavailable."""
     described = commands.described_elsewhere(company, domain, env) if _CATALOG.is_dir() else {}
-    show_described(_CATALOG, described)
     # The defaults name the first team, so entries of another team must name it.
     own = team if (_CATALOG / "defaults.yaml").exists() else ""
     drafts, unusable, unknown = commands.drafts(
         company, domain, env, archived=frozenset(topics), team=own, without=described
     )
-    write_drafts(_CATALOG, [*draft_root(env, team), *drafts])
+    return _FirstFiles([*draft_root(env, team), *drafts], described, unusable, unknown)
+
+
+def _write_catalog(first: _FirstFiles, *, has_topics: bool) -> None:
+    show_described(_CATALOG, first.described)
+    write_drafts(_CATALOG, first.drafts)
     what = (
         "review the entries"
-        if topics
+        if has_topics
         else "add archiver to the consumers of the topics to load, review the entries"
     )
     click.echo(f"next: {what} (personal data, partition_time), then")
     click.echo("  kbq doctor && kbq extract && kbq load")
-    end_with_left_out(unusable, unknown)
+    end_with_left_out(first.unusable, first.unknown)

@@ -98,7 +98,7 @@ def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
     for check in _examine_google(patient, chosen) if gcp else examine(patient, chosen):
         checks.append(check)
         if not as_json:
-            _show(check)
+            show(check)
     if as_json:
         echo_json([asdict(check) for check in checks])
     sys.exit(1 if any(check.outcome is Outcome.FAIL for check in checks) else 0)
@@ -350,8 +350,8 @@ def _sync_folder(path: Path) -> None:
 _COLORS: dict[Outcome, str] = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "red"}
 
 
-def _show(check: Check) -> None:
+def show(check: Check) -> None:
     click.secho(f"{check.outcome:<5}", fg=_COLORS[check.outcome], nl=False)
     click.echo(f"{check.name:<15} {check.found}")
     if check.fix:
-        click.echo(f"{'':<5}{'':<16}fix: {check.fix}")
+        click.echo(f"{'':<5}{'':<16}next: {check.fix}")

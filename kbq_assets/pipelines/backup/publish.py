@@ -11,7 +11,7 @@ from kbq_assets.core.backup.sharing import without_backup
 from kbq_assets.core.errors import ConfigurationError, StateError, TransientError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
-from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Outage, Unit, UnitOutcome
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.pipelines.backup.plan import backup_commands
@@ -38,6 +38,7 @@ class BackupPublishers:
         self._publishers: dict[str, Publisher] = {}
         self._stops: list[PartitionStop] = []
         self._failures: dict[TopicPartition, str] = {}
+        self._refused: set[TopicPartition] = set()
 
     def prepare(self, planned: ExtractionPlan, units: Iterable[Unit], prepare: Prepare) -> list[Unit]:
         """Create the commits that backups need, and return the run's ``units`` with the units that only backups need.
@@ -65,6 +66,8 @@ class BackupPublishers:
         tp, area = outcome.unit.range.topic_partition, area_of(outcome.unit.settings)
         if outcome.failure:
             self._failures[tp] = outcome.failure
+        if outcome.outage is Outage.REFUSED:
+            self._refused.add(tp)
         if outcome.stop is not None:
             reason, message = outcome.stop.reason, outcome.stop.message
             self._stops.append(PartitionStop(tp, reason, message, backup_commands(stop_commands(reason, tp))))
@@ -95,7 +98,7 @@ class BackupPublishers:
         for publisher in self._publishers.values():
             failures |= publisher.failures
             stops += map(_of_backup, publisher.stops)
-        return BackupReport(windows, tuple(stops), failures)
+        return BackupReport(windows, tuple(stops), failures, frozenset(self._refused))
 
 
 def _of_backup(stop: PartitionStop) -> PartitionStop:

@@ -12,11 +12,13 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 
 @dataclass(frozen=True)
 class BackupReport:
-    """The windows that a run added to backups, its stops and its failures."""
+    """The windows that a run added to backups, its stops and its failures. ``refused``: partitions with a failure that
+    only a person can end."""
 
     windows: Mapping[TopicPartition, tuple[Window, ...]] = field(default_factory=dict)
     stops: tuple[PartitionStop, ...] = ()
     failures: Mapping[TopicPartition, str] = field(default_factory=dict)
+    refused: frozenset[TopicPartition] = frozenset()
 
     @property
     def records(self) -> int:

@@ -25,7 +25,7 @@ from kbq_assets.core.extraction.cost import Usage, cost_lines, costs_path, with_
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.turns import Turns
-from kbq_assets.core.extraction.units import TaskTime, Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Outage, TaskTime, Unit, UnitOutcome
 from kbq_assets.core.observation.run_totals import WorkerUse
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands
@@ -147,6 +147,7 @@ class _Run:
         self._on_progress = on_progress
         self._publisher, self._backups = publishers
         self._failures: dict[TopicPartition, str] = {}
+        self._refused: set[TopicPartition] = set()
         self._stops: list[PartitionStop] = []
         self._usage: dict[str, Usage] = {}
         self._workers: dict[str, WorkerUse] = {}
@@ -189,7 +190,7 @@ class _Run:
         return ExtractionReport(
             planned, partitions, stops, failures, unfinished, seconds, costs, lost_files, self._busiest,
             tuple(sorted(self._evolved)), backup=self._backups.report(),
-            is_behind=unfinished > self._turns.limited,
+            is_behind=unfinished > self._turns.limited, refused=frozenset(self._refused),
         )  # fmt: skip
 
     @property
@@ -242,6 +243,8 @@ class _Run:
         tp = outcome.unit.range.topic_partition
         if outcome.failure:
             self._failures[tp] = outcome.failure
+        if outcome.outage is Outage.REFUSED:
+            self._refused.add(tp)
         if outcome.stop is not None:
             stop = outcome.stop
             self._stops.append(PartitionStop(tp, stop.reason, stop.message, stop_commands(stop.reason, tp)))

@@ -101,7 +101,7 @@ class ExtractionReport:
     plan: ExtractionPlan
     partitions: tuple[PartitionReport, ...]
     stops: tuple[PartitionStop, ...]
-    #: transient errors; the next run reads these partitions again
+    #: errors; the next run reads these partitions again
     failures: Mapping[TopicPartition, str]
     #: ranges left for the next run
     unfinished: int
@@ -116,6 +116,8 @@ class ExtractionReport:
     #: errors of advisory groups whose positions were not committed
     advisory_failures: Mapping[str, str] = field(default_factory=dict)
     backup: BackupReport = field(default_factory=BackupReport)
+    #: partitions with a failure that only a person can end
+    refused: frozenset[TopicPartition] = frozenset()
     #: whether the run's time ended before it had read all that the topics' limits allow
     is_behind: bool = False
 

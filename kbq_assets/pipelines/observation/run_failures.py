@@ -16,6 +16,7 @@ from kbq_assets.core.observation.run_totals import (
 )
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 
@@ -42,7 +43,7 @@ def interruptions(
     return [
         PartitionStop(
             tp,
-            _INTERRUPTED,
+            _INTERRUPTED if failure.transient else StopReason.FAILED,
             f"in {counted(failure.times, 'run', 'runs in a row')}: {failure.message}",
             ("kbq extract",),
         )

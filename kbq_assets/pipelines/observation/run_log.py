@@ -71,7 +71,10 @@ class RunLog:
             *(each.topic_partition for each in report.partitions),
             *(s.topic_partition for s in report.stops),
         )
-        failures = {str(tp): run_failure(message, now_ms) for tp, message in report.failures.items()}
+        failures = {
+            str(tp): run_failure(message, now_ms, transient=tp not in report.refused)
+            for tp, message in report.failures.items()
+        }
         end = RunEnd(
             self.run,
             not report.failures,

@@ -21,8 +21,10 @@ from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.names import TableReference, shard_of
 from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.core.replay.model import Replay, ReplayProgress
+from kbq_assets.core.topics.column_names import AS_WRITTEN
 from kbq_assets.core.topics.evolution import VARIANTS
-from kbq_assets.core.topics.json.inference import SHAPES
+from kbq_assets.core.topics.json.inference import SHAPES, InferredSchema
+from kbq_assets.core.topics.json.merging import merged
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
@@ -110,6 +112,24 @@ class ReplayArea:
                 {p: starting_at(b.first, -1, self.replay.epoch) for p, b in bounds.items()},
                 schema_ids=live.schema_ids,
             )
+
+    def share_columns(self) -> None:
+        """Add the columns that the replay inferred from documents to those of the live topic, which then keeps to their
+        types (R3). Repeatable. Raises Refused if the two contradict each other."""
+        topic, number = self.replay.topic, self.replay.number
+        path = f"{SHAPES}{topic}.json"
+        own = state.find(self.deployment.store, InferredSchema, path)
+        if own is None:
+            return
+        settings = self.live.sources.select([topic]).get(topic)
+        style = settings.destination.column_names if settings else AS_WRITTEN
+        again = (
+            f"kbq replay drop {number}, and replay again: it then begins with the columns of the live topic"
+        )
+        state.create(self.live.store, path, own.value)  # unless the topic has columns
+        state.change(
+            self.live.store, InferredSchema, path, lambda live: merged(live, own.value, style, again=again)
+        )
 
     def states(self) -> Mapping[TableReference, Versioned[TableState]]:
         """The states of the shadows, by the names of the real tables."""

@@ -253,6 +253,8 @@ class Replays:
         )
 
     def _replace(self, area: ReplayArea, direction: Direction) -> None:
+        if direction is PROMOTE and area.replay.phase in PROMOTE.before:  # one that has begun has done this
+            area.share_columns()
         replaced = self._replacer(area, direction).run(area.replay.number)
         follow_lake(self.live, self.open_readers, tables_of(replaced))
 

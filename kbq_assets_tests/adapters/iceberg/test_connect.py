@@ -75,7 +75,8 @@ def test_files_in_s3_are_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("uri", "clients"), [("thrift://host:9083", 3), ("sqlite:///catalog.db", 1)])
 def test_hives_client_is_for_one_thread(monkeypatch: pytest.MonkeyPatch, uri: str, clients: int) -> None:
     """Two threads that shared it would read each other's answers."""
-    monkeypatch.setattr(lake_module, "load_catalog", lambda name, **properties: object())
+    for opens in ("load_catalog", "_open_hive"):
+        monkeypatch.setattr(lake_module, opens, lambda name, **properties: object())
     lake = IcebergLake("prod", {"uri": uri})
     with ThreadPoolExecutor(2) as pool:
         together = Barrier(2, timeout=60)

@@ -94,7 +94,9 @@ def test_a_broker_out_of_reach_is_unavailable_by_name_and_in_time() -> None:
 def test_every_error_of_a_reading_names_the_range_and_a_next_step(
     code: int, expected: type[KbqError]
 ) -> None:
-    error = read_error(KafkaError(code, "what librdkafka says"), "t[0] [1, 2)", NOBODY)
+    error = read_error(
+        KafkaError(code, "what librdkafka says"), OffsetRange(TopicPartition("t", 0), 1, 2), NOBODY
+    )
     assert type(error) is expected
     assert "t[0] [1, 2)" in error.message
     assert "what librdkafka says" in error.message

@@ -183,6 +183,22 @@ def test_personal_data_is_in_no_name(template: str, pii: str, is_kept: bool) -> 
 
 
 @pytest.mark.parametrize(
+    ("template", "pii"),
+    [
+        ("{field.gr_u00f6_u00dfe}", "größe:pseudonym"),
+        ("{field.größe}", "gr_u00f6_u00dfe:truncate:1"),
+        ("{field.a.e_mail}", "a.e-mail:pseudonym"),
+    ],
+)
+def test_a_field_s_other_name_is_the_same_personal_data(template: str, pii: str) -> None:
+    for kind in ("avro", "debezium"):
+        with pytest.raises(ConfigurationError, match="would appear in table names"):
+            TopicSettings.of(table=template, pii=pii, format=kind)
+    # Keys of documents have no other names.
+    assert TopicSettings.of(table=template, pii=pii, format="json_columns").destination.by_record
+
+
+@pytest.mark.parametrize(
     ("option", "name"),
     [
         ("errors_table", "errors"),

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from kbq_assets.adapters.settings_file import read_settings
 from kbq_assets.core.catalog.changes import LiveTopic
 from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.definitions import Adapters, Parts, command_line
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.contracts.topic_admin import order
@@ -148,3 +150,33 @@ def test_init_leaves_no_settings_that_cannot_be_used(init: Shell) -> None:
     assert wrong.exit_code == 1 and "BigQuery cannot load files of a local folder" in wrong.output
     assert not Path("kbq.toml").exists()
     init.done(*INIT)
+
+
+@pytest.mark.parametrize(
+    "what", [Unavailable("Kafka does not answer"), KeyboardInterrupt()], ids=["error", "Ctrl-C"]
+)
+def test_init_without_a_broker_leaves_nothing_so_the_next_one_may_name_another(
+    init: Shell, world: FakePlatform, monkeypatch: pytest.MonkeyPatch, what: BaseException
+) -> None:
+    def topics() -> NoReturn:
+        raise what
+
+    with monkeypatch.context() as silent:
+        silent.setattr(world.topic_admin, "topics", topics)
+        ended = init(*INIT, "--bootstrap-servers", "mistyped:9092")
+    assert ended.exit_code != 0 and "wrote" not in ended.output
+    assert list(Path().iterdir()) == []
+    init.done(*INIT, "--bootstrap-servers", "right:9092", "--topic", "clicks")
+    assert read_settings({})["KBQ_KAFKA_BOOTSTRAP_SERVERS"] == "right:9092"
+
+
+def test_init_without_a_broker_keeps_settings_that_were_there(
+    init: Shell, world: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def topics() -> NoReturn:
+        raise Unavailable("Kafka does not answer")
+
+    Path("kbq.toml").write_text(before := f'KBQ_WAREHOUSE = "{WAREHOUSE}"\nKBQ_SOURCE_TOPICS = "catalog"\n')
+    monkeypatch.setattr(world.topic_admin, "topics", topics)
+    assert init(*INIT).exit_code == 75
+    assert Path("kbq.toml").read_text() == before

@@ -15,7 +15,7 @@ from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.extras.doctor import cli as doctor
-from kbq_assets.extras.doctor import places
+from kbq_assets.extras.doctor import places, topics
 from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.local.stack.cli import stack_of
 from kbq_assets.local.stack.health import local_services, ports
@@ -234,3 +234,12 @@ def test_topics_without_decisions_ask_nobody() -> None:
 
     sources = parse_source_list("people dataset=d\nkeys dataset=d keys=true pii=_key:keep", "topics")
     assert list(doctor.personal_data(sources, nobody)) == []
+
+
+def test_a_check_names_its_next_step_in_the_words_of_every_error(capsys: pytest.CaptureFixture[str]) -> None:
+    (entry,) = parse_source_list("t nothing=1", "list.txt")
+    for check in topics.mistakes([entry]):
+        doctor.show(check)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("fail topics          t waits: list.txt:1: ")
+    assert [line.strip() for line in shown[1:]] == ["next: fix list.txt:1"]

@@ -313,6 +313,6 @@ class _Reading:
             link.connection.close()
 
     def _error(self, error: KafkaError) -> KbqError:
-        found = read_error(error, str(self.range), self.client["bootstrap.servers"])
+        found = read_error(error, self.range, self.client["bootstrap.servers"])
         found.message = without_secrets(found.message, self.client)
         return found

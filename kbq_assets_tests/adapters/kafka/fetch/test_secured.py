@@ -33,7 +33,7 @@ from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.options import LOGGER
 from kbq_assets.core.catalog.access import Acl, Allow, LiveAccess
 from kbq_assets.core.catalog.changes import CreateTopic
-from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
+from kbq_assets.core.errors import AccessRefused, ConfigurationError, KbqError, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.local.stack.kafka import Kafka
@@ -332,6 +332,35 @@ class TestAccess:
         assert _refusal(secured, "granted") == KafkaError.TOPIC_AUTHORIZATION_FAILED
         admin.apply(Allow("granted", (Acl("User:kbq", "WRITE", "topic", "granted"),)))
         assert _refusal(secured, "granted") is None
+
+    @pytest.mark.parametrize("source", [FetchSource, LibrdkafkaSource])
+    def test_a_topic_that_may_be_described_but_not_read_names_the_acl(
+        self, secured: Secured, source: type[FetchSource] | type[LibrdkafkaSource]
+    ) -> None:
+        admin, topic = KafkaTopicAdmin(secured.kafka.address), f"described.{source.__name__}"
+        admin.apply(CreateTopic(topic, 1, 1, {}))
+        admin.apply(Allow(topic, (Acl("User:kbq", "DESCRIBE", "topic", topic),)))
+        producer = Producer({"bootstrap.servers": secured.kafka.address}, logger=LOGGER)
+        producer.produce(topic, b"x")
+        assert producer.flush(120) == 0
+        reader = source(secured.address("SASL_SSL"), secured.sasl("SASL_SSL", "PLAIN"))
+
+        def first() -> bytes | None:
+            [batch] = reader.read(OffsetRange(TopicPartition(topic, 0), 0, 1))
+            return batch.chunk.value(0)
+
+        with pytest.raises(AccessRefused, match="authorization failed") as caught:
+            first()
+        assert f"grant the ACL READ on topic {topic} to KBQ's user" in caught.value.next_step
+        admin.apply(Allow(topic, (Acl("User:kbq", "READ", "topic", topic),)))
+
+        def is_read() -> bool:
+            try:
+                return first() == b"x"
+            except AccessRefused:
+                return False
+
+        _wait_for(is_read)  # the controller has answered; the broker learns of it a moment later
 
     def test_a_user_who_may_not_see_acls_gets_a_message(self, secured: Secured) -> None:
         cluster = AclBinding(

@@ -27,6 +27,7 @@ from kbq_assets.adapters.kafka.fetch.wire_protocol import (
     parse_metadata,
 )
 from kbq_assets.core.errors import (
+    AccessRefused,
     KbqError,
     NotFound,
     OffsetOutOfRange,
@@ -159,7 +160,7 @@ def test_errors_that_pass_are_tried_again(
     ("code", "expected"),
     [
         (KafkaError.OFFSET_OUT_OF_RANGE, OffsetOutOfRange),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, AccessRefused),
         (KafkaError.INVALID_MSG, StateError),
         (KafkaError.INVALID_REQUEST, Unavailable),
     ],
@@ -170,6 +171,13 @@ def test_errors_that_stay_are_raised_at_once(broker: WireBroker, code: int, expe
         read(source_of(broker))
     assert caught.value.next_step
     assert len(broker.asked) == 1
+
+
+def test_a_topic_that_may_not_be_read_names_the_missing_acl(broker: WireBroker) -> None:
+    broker.errors = deque([KafkaError.TOPIC_AUTHORIZATION_FAILED] * 100)
+    with pytest.raises(AccessRefused) as caught:
+        read(source_of(broker))
+    assert "grant the ACL READ on topic wired to " in caught.value.next_step
 
 
 def test_errors_that_never_pass_end_in_time(broker: WireBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,32 @@
+"""A catalog in a Hive metastore that ends every request in time. It needs the package thrift, an extra of pyiceberg."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.catalog.hive import HiveCatalog, _HiveClient
+
+from kbq_assets.adapters.iceberg import rest
+
+
+class TimedHiveCatalog(HiveCatalog):
+    """pyiceberg's Hive catalog, without requests that may wait forever.
+
+    If the metastore does not answer a commit, its outcome is unknown. The library then deletes nothing, and KBQ looks
+    the job up.
+    """
+
+    @staticmethod
+    def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
+        found = HiveCatalog._create_hive_client(properties)
+        ugi = ":".join(found._ugi) if found._ugi else None
+        return _TimedClient(found._uri, ugi, found._kerberos_auth, found._kerberos_service_name)
+
+
+class _TimedClient(_HiveClient):
+    def _init_thrift_transport(self) -> Any:
+        # The library calls this for each connection, before it opens it.
+        made: Any = super()._init_thrift_transport()
+        socket = made.transport if self._kerberos_auth else made._TBufferedTransport__trans
+        socket.setTimeout(1000 * rest.ANSWER_SECONDS)
+        return made
