@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,7 +19,9 @@ def test_a_demo_without_its_catalog_starts_nothing(tmp_path: Path, monkeypatch: 
     settings = parse_settings(
         {"KBQ_HOME": str(tmp_path / "home"), "KBQ_SOURCE_TOPICS": str(tmp_path / "none")}
     )
-    parts = SimpleNamespace(deployment=SimpleNamespace(settings=settings), for_warehouse=lambda name: parts)
+    parts: Any = SimpleNamespace(
+        deployment=SimpleNamespace(settings=settings), for_warehouse=lambda name: parts
+    )
     for options in ([], ["--lake"]):
         ran = CliRunner().invoke(command_line(), ["demo", *options], obj=lambda: parts)
         assert (ran.exit_code, "set KBQ_SOURCE_TOPICS" in ran.stderr) == (1, True), ran.output
