@@ -150,7 +150,10 @@ def _verified_lines(topic: str, found: Verified) -> Iterable[str]:
         yield f"damaged: {damage.topic_partition} [{damage.first}, {damage.until}): {damage.path}: {damage.problem}"
     for tp in sorted({damage.topic_partition for damage in found.damages}):
         again = f"kbq backup reset --topic {tp.topic} --partition {tp.partition}"
-        yield f"next: restore its files; or {again} copies again what Kafka still has, in a new epoch"
+        yield (
+            f"next: restore its files; or {again} copies again what Kafka still has, in a new epoch"
+            " (the old files are reported until KBQ_BACKUP_DAYS drops them)"
+        )
     if found.missing_schemas:
         ids = ", ".join(str(schema_id) for _, schema_id in found.missing_schemas)
         yield f"schemas that the registry does not have: {ids}"
