@@ -9,6 +9,7 @@ import click
 
 from kbq_assets.cli.context import ExitCode, confirm, json_option, pass_operator, yes_option
 from kbq_assets.cli.render import backups_headline, console, echo_json, number, size, stop_lines, table
+from kbq_assets.core.errors import NotFound
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.merge import MergeReport
@@ -70,7 +71,8 @@ def verify(
     until: int | None,
     as_json: bool,
 ) -> None:
-    """Read backup files and compare sizes, checksums and hashes; exit code 1 if a file is damaged or gone.
+    """Read backup files and compare sizes, checksums and hashes; exit code 1 if a file is damaged or gone,
+    or if a chosen range has none.
 
     Also saves schemas that the registry did not have, or did not return, when their records were copied.
 
@@ -78,12 +80,18 @@ def verify(
       kbq backup verify
       kbq backup verify --topic shop.orders.v1 --partition 3 --from 4200 --until 9000
     """
-    if (partition is not None or first or until is not None) and len(topics) != 1:
+    is_range = partition is not None or first > 0 or until is not None
+    if is_range and len(topics) != 1:
         raise click.UsageError("--partition, --from and --until need exactly one --topic")
     found = {
         topic: operator.backups.verify(topic, partition=partition, first=first, until=until)
         for topic in (topics or operator.backups.topics())
     }
+    if is_range and not found[topics[0]].files:
+        raise NotFound(
+            f"the backup of {topics[0]} has no file of this range",
+            next_step="kbq backup status shows its positions",
+        )
     if as_json:
         echo_json({topic: _verified_json(each) for topic, each in found.items()})
     else:
@@ -140,6 +148,12 @@ def _verified_lines(topic: str, found: Verified) -> Iterable[str]:
     )
     for damage in found.damages:
         yield f"damaged: {damage.topic_partition} [{damage.first}, {damage.until}): {damage.path}: {damage.problem}"
+    for tp in sorted({damage.topic_partition for damage in found.damages}):
+        again = f"kbq backup reset --topic {tp.topic} --partition {tp.partition}"
+        yield (
+            f"next: restore its files; or {again} copies again what Kafka still has, in a new epoch"
+            " (the old files are reported until KBQ_BACKUP_DAYS drops them)"
+        )
     if found.missing_schemas:
         ids = ", ".join(str(schema_id) for _, schema_id in found.missing_schemas)
         yield f"schemas that the registry does not have: {ids}"

@@ -17,7 +17,14 @@ from kbq_assets.pipelines.observation.observer import Observer
 
 @click.command()
 @click.argument("name", metavar="[TABLE]", required=False)
-@click.option("--hours", "most", default=24, show_default=True, help="Latest hours of TABLE to show.")
+@click.option(
+    "--hours",
+    "most",
+    type=click.IntRange(min=1),
+    default=24,
+    show_default=True,
+    help="Latest hours of TABLE to show.",
+)
 @json_option
 @each_warehouse
 @pass_observer

@@ -27,7 +27,7 @@ from kbq_assets.cli.run import positions_bar
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.replay.model import BACKUP, KAFKA, Phase, Replay, ReplayProgress
+from kbq_assets.core.replay.model import BACKUP, KAFKA, Replay, ReplayProgress
 from kbq_assets.core.replay.positions import EARLIEST, LATEST, parse_position
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.documents import document
@@ -159,7 +159,7 @@ def list_replays(replays: Replays, as_json: bool) -> None:
 def status(replays: Replays, replay_number: int, as_json: bool) -> None:
     """Show a replay's progress, and what stops it."""
     found = replays.find(replay_number)
-    progress = ReplayProgress() if found.phase in (Phase.DROPPED, Phase.ACCEPTED) else replays.progress(found)
+    progress = ReplayProgress() if found.is_ended else replays.progress(found)
     replaced = {str(name): done for name, done in replays.replaced(found).items()}
     if as_json:
         echo_json(
@@ -173,7 +173,8 @@ def status(replays: Replays, replay_number: int, as_json: bool) -> None:
         click.echo(f"  {line}")
     for name, done in replaced.items():
         click.echo(f"  {name}: {'replaced' if done else 'waits'}; next: kbq replay continue {found.number}")
-    _print(progress)
+    if not found.is_ended:
+        _print(progress)
 
 
 @replay.command()

@@ -90,6 +90,18 @@ def test_a_damaged_file_is_reported_with_exit_code_1(backed_up: FakePlatform, ru
     result = run("backup", "verify")
     assert result.exit_code == 1
     assert f"damaged: {TOPIC}[0] [0, 3): {path}" in result.stdout
+    assert f"or kbq backup reset --topic {TOPIC} --partition 0 copies again" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "chosen", [("--partition", "7"), ("--from", "3"), ("--partition", "0", "--from", "9")]
+)
+def test_a_range_without_a_file_is_not_verified(
+    backed_up: FakePlatform, run: Shell, chosen: tuple[str, ...]
+) -> None:
+    result = run("backup", "verify", "--topic", TOPIC, *chosen)
+    assert (result.exit_code, "has no file of this range" in result.stderr) == (1, True), result.output
+    run.done("backup", "verify", "--topic", TOPIC, "--partition", "0", "--from", "2", "--until", "9")
 
 
 def test_verify_adds_the_schemas_that_were_missing(world: FakePlatform, run: Shell) -> None:

@@ -45,6 +45,7 @@ def test_a_table_lists_its_latest_hours(world: FakePlatform, loaded: Shell) -> N
         True,
     )
     assert len(loaded.json("completeness", TABLE, "--hours", "1")["tables"][0]["hours"]) == 1
+    assert loaded("completeness", TABLE, "--hours", "-1").exit_code == 2
     assert first["hour"] in loaded.done("completeness", TABLE)
 
 

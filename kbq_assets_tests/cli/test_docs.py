@@ -125,6 +125,15 @@ def test_every_command_that_a_message_advises_exists() -> None:
         assert set(options) <= allowed, f"{where}: {advice}"
 
 
+def test_every_option_that_a_message_advises_in_a_sentence_exists() -> None:
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        for words, option in re.findall(r"\bkbq ((?:[a-z]+ )+)(--[a-z-]+)", text):
+            if command := _resolve(_command_words(words.split())):  # else the words are prose
+                known = {each for parameter in command.params for each in parameter.opts}
+                assert option in known, f"{name(path)}: kbq {words}{option}"
+
+
 def _command_words(words: list[str]) -> list[str]:
     found = [words[0]]
     command = _resolve(found)

@@ -309,3 +309,23 @@ def test_a_rate_spreads_the_reading_over_turns(world: FakePlatform, run: Shell) 
     run.done("replay", "start", TOPIC, "--from", "0:0", "--rate", "1", "--yes")
     assert world.clock.monotonic() - before >= 60
     assert len(offsets(world, SHADOW)) == 66
+
+
+@pytest.mark.parametrize("end", ["drop", "accept"])
+def test_an_ended_replay_cannot_be_resumed_and_its_status_counts_nothing(run: Shell, end: str) -> None:
+    run.done("replay", "start", TOPIC, *RANGE)
+    if end == "accept":
+        run.done("replay", "promote", "1", "--yes")
+    run.done("replay", end, "1", "--yes")
+    again = run("replay", "resume", "1")
+    assert (again.exit_code, f"next: kbq replay start {TOPIC}" in again.stderr) == (3, True), again.output
+    assert "positions" not in run.done("replay", "status", "1")
+
+
+def test_a_phase_that_refuses_a_command_names_one_that_it_accepts(run: Shell) -> None:
+    run.done("replay", "start", TOPIC, *RANGE)
+    assert "next: kbq replay promote 1" in run("replay", "accept", "1", "--yes").stderr
+    run.done("replay", "promote", "1", "--yes")
+    assert "next: kbq replay accept 1, or kbq replay rollback 1" in run("replay", "drop", "1", "--yes").stderr
+    run.done("replay", "accept", "1", "--yes")
+    assert f"next: kbq replay start {TOPIC}" in run("replay", "drop", "1", "--yes").stderr

@@ -104,7 +104,7 @@ class LakeErasureTables:
             age = max_age_ms(table)
             yield (
                 f"{reference}: its current snapshots, until {_day(now, age) or f'you lower {MAX_AGE}'}, and files of"
-                f" failed jobs, until {(now + GRACE).date()}: then kbq expire --table {reference} deletes them"
+                f" failed jobs, until {(now + GRACE).date()}: then kbq expire {reference} deletes them"
             )
             for name, ref in sorted(table.metadata.refs.items()):
                 if name not in ("main", COMPLETE):

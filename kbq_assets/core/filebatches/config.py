@@ -193,8 +193,8 @@ def _document(path: str, data: bytes) -> dict[str, Any]:
         raise ConfigurationError(f"{path} is not JSON: {error}", next_step="correct it") from error
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path} is not a JSON object", next_step="correct it")
-    for key, value in document.items():
-        _check_kind(path, key, value)
+    for key in document.keys() & (LOAD_KEYS | EXTERNAL_KEYS):  # the caller refuses any other by its name
+        _check_kind(path, key, document[key])
     for key in ("csvOptions", "destinationTable"):
         for below, value in document.get(key, {}).items():
             _check_kind(path, below, value)

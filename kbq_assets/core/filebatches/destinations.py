@@ -55,7 +55,7 @@ def destination_of(
     match = regex.match(success_path)
     if match is None or not match["table"]:
         raise ConfigurationError(
-            f"{success_path} does not match the expression {regex.pattern!r}, so its table is unknown",
+            f"{success_path} does not match the expression {regex.pattern}, so its table is unknown",
             next_step="move it below <dataset>/<table>/, or set KBQ_FILES_DESTINATION_REGEX or destinationRegex",
         )
     fixed = fixed or {}
@@ -66,7 +66,7 @@ def destination_of(
         project = project or own_project
     if not dataset:
         raise ConfigurationError(
-            f"{success_path}: the expression {regex.pattern!r} finds no dataset, and there is no destinationTable "
+            f"{success_path}: the expression {regex.pattern} finds no dataset, and there is no destinationTable "
             "with one",
             next_step="add a group (?P<dataset>...), or destinationTable with datasetId to load.json",
         )

@@ -237,7 +237,9 @@ def epoch_of(ranges: Iterable[OffsetRange], commits: Iterable[Commit], marks: Ma
         named = "; ".join(f"epoch {epoch}: {', '.join(names)}" for epoch, names in sorted(epochs.items()))
         raise Refused(
             f"the range has rows of several epochs: {named}" if epochs else "the range is empty",
-            next_step="start one replay for each epoch" if epochs else "choose a later --until",
+            next_step="start one replay for each epoch"
+            if epochs
+            else "choose an earlier --from or a later --until",
         )
     return next(iter(epochs))
 

@@ -15,7 +15,7 @@ from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.core.topics.error_tables import ERROR_TABLE, is_error_table
-from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, read_again
+from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, read_again, read_backup
 from kbq_assets.ports.kafka import RecordSource
 
 #: Maximum number of offsets that a finding names. It only counts the others.
@@ -266,7 +266,8 @@ class Account:
             else:
                 retired_text = f"{counted(missing_retired, 'record')} below offset {earliest}"
                 text = f"{self._place}: {message}: {retired_text}"
-                self.findings.append(Finding(text, read_again(self.tp, earliest)))
+                step = read_backup if missing_retired > 0 else read_again
+                self.findings.append(Finding(text, step(self.tp, earliest)))
         elif elsewhere and not expired:  # which of the records expired is unknown
             self._check_skipped(elsewhere)
 

@@ -40,4 +40,12 @@ def read_again(tp: TopicPartition, offset: int) -> str:
     )
 
 
+def read_backup(tp: TopicPartition, earliest: int) -> str:
+    """What brings missing records back that Kafka no longer has: those below its earliest offset."""
+    return (
+        f"Kafka no longer has them: if the topic has a backup, kbq replay start {tp.topic} --source backup --until"
+        f" {tp.partition}:{earliest}, then kbq replay promote; else restore the table"
+    )
+
+
 DELETE_ROWS = "delete the extra rows in the warehouse, then kbq reconcile --counts"

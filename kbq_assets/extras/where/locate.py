@@ -252,7 +252,10 @@ def _in_files(
         yield Place("table", str(table), error.message, (error.next_step,))
         return
     in_flight = current.in_flight.files if current.in_flight else ()
-    for file in {file.path: file for file in (*files, *in_flight)}.values():
+    # a commit may still list them, and the marks have passed them, but no job loaded them
+    rejected = {bad.file.path for bad in current.quarantined}
+    waiting = (file for file in files if file.path not in rejected)
+    for file in {file.path: file for file in (*waiting, *in_flight)}.values():
         if _covers(file, tp, offset):
             yield _of_file(view, table, current, file)
     for bad in current.quarantined:

@@ -49,6 +49,7 @@ def demo(deployment: Deployment, with_lake: bool) -> None:
     shown, settings = console(), deployment.settings
     end_in_order()
     _require_local_broker(settings)
+    _require_catalog(settings)
     with exclusive(settings.home / "run" / "demo.lock", console(stderr=True), LOCK_SECONDS):
         steps = 6 if with_lake else 4
         with _step(shown, f"1 of {steps}: a Kafka broker and a schema registry"):
@@ -147,6 +148,15 @@ def _require_local_broker(settings: Settings) -> None:
         raise ConfigurationError(
             "the demo produces only to its own broker and registry",
             next_step="unset KBQ_KAFKA_BOOTSTRAP_SERVERS and KBQ_REGISTRY_URL",
+        )
+
+
+def _require_catalog(settings: Settings) -> None:
+    """Raise ConfigurationError if there is no catalog, because then no topic of the demo is extracted."""
+    if not settings.catalog.source_topics.exists():
+        raise ConfigurationError(
+            f"the demo's catalog {settings.catalog.source_topics} does not exist",
+            next_step="run it in a checkout of KBQ, or set KBQ_SOURCE_TOPICS to the folder examples/catalog of one",
         )
 
 

@@ -276,7 +276,9 @@ class _ErrorsReplay:
             )
         except (FullTable, IncompatibleColumn, WrongOptions, JobFailed, Refused) as error:
             steps = f"; {error.next_step}" if error.next_step else ""
-            self.report.leave(f"{table} refuses them", records[:count], error.message + steps)
+            first = min(file.name.first_offset for file in files)
+            refused = [row for row in records if row.offset >= first][:count]
+            self.report.leave(f"{table} refuses them", refused, error.message + steps)
             return
         if done.added:
             self.report.rows[table] += done.added

@@ -151,8 +151,11 @@ class Replays:
                     copies.check(left, f"kbq replay drop {replay.number}")
 
     def resume(self, number: int, *, as_errors: bool = False) -> None:
-        """Resume a replay's stopped partitions and parked tables. The next `read` tries them again."""
+        """Resume a replay's stopped partitions and parked tables. The next `read` tries them again. Raises Refused for
+        a replay that was accepted or dropped."""
         replay = self.find(number)
+        if replay.is_ended:
+            raise Refused(f"replay {number} is {replay.phase}", next_step=_way_on(replay))
         area = self.area(replay)
         store, load_store = area.deployment.store, area.deployment.load_store
         for commit in area.commits():
@@ -223,7 +226,7 @@ class Replays:
         """Keep the promoted rows for good, and delete the copies of the previous ones. Raises Refused."""
         replay = self.find(number)
         if replay.phase not in (Phase.PROMOTED, Phase.ACCEPTED):
-            raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay promote {number}")
+            raise Refused(f"replay {number} is {replay.phase}", next_step=_way_on(replay))
 
         def apply() -> None:
             if replay.phase == Phase.PROMOTED:
@@ -262,7 +265,7 @@ class Replays:
         """Delete a replay's shadow tables and staged files. The live tables do not change."""
         replay = self.find(number)
         if replay.phase not in _DROPPABLE:
-            raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")
+            raise Refused(f"replay {number} is {replay.phase}", next_step=_way_on(replay))
         shadows = [replay.shadow(table) for table in self.area(replay).states()]
 
         def apply() -> None:
@@ -288,6 +291,20 @@ class Replays:
             return dataclasses.replace(replay, phase=str(phase))
 
         return state.change(self.live.store, Replay, replay_path(number), change).value
+
+
+def _way_on(replay: Replay) -> str:
+    """The command that takes a replay on from its phase."""
+    match replay.phase:
+        case Phase.READING:
+            return f"kbq replay resume {replay.number}"
+        case Phase.PROMOTING | Phase.ROLLING_BACK:
+            return f"kbq replay continue {replay.number}"
+        case Phase.PROMOTED:
+            return f"kbq replay accept {replay.number}, or kbq replay rollback {replay.number}"
+        case Phase.ACCEPTED | Phase.DROPPED:
+            return f"kbq replay start {replay.topic} reads the range again, as another replay"
+    return f"kbq replay promote {replay.number}"
 
 
 def check_rate(source: str, rate: int) -> None:

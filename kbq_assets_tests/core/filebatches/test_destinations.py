@@ -93,7 +93,12 @@ def test_parts_of_a_day_are_padded(path: str, decorator: str) -> None:
 @pytest.mark.parametrize(
     ("path", "regex", "words", "advice"),
     [
-        ("orders", DEFAULT_REGEX, "does not match the expression", "KBQ_FILES_DESTINATION_REGEX"),
+        (
+            "orders",
+            DEFAULT_REGEX,
+            f"does not match the expression {DEFAULT_REGEX}, so",
+            "KBQ_FILES_DESTINATION_REGEX",
+        ),
         ("x//_SUCCESS", r"x/(?P<table>\w*)/?", "does not match", "destinationRegex"),
         ("orders/2020-1/_SUCCESS", MINE, "finds no dataset", "(?P<dataset>...)"),
         ("p./orders/_SUCCESS", DEFAULT_REGEX, "finds no dataset", "destinationTable with datasetId"),

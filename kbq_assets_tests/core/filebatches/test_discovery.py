@@ -225,7 +225,10 @@ def test_the_destination_may_be_configured() -> None:
 @pytest.mark.parametrize(
     ("configs", "named"),
     [
-        ({"d/_config/load.json": {"sourceFormat": "CSV", "skipLeadingRow": 1}}, "skipLeadingRow"),
+        (
+            {"d/_config/load.json": {"sourceFormat": "CSV", "skipLeadingRow": 1}},
+            "does not honor the key skipLeadingRow",
+        ),
         ({"d/_config/load.json": {"sourceFormat": "DATASTORE_BACKUP"}}, "DATASTORE_BACKUP"),
         ({"d/_config/load.json": {"writeDisposition": "WRTITE_TRUNCATE"}}, "WRTITE_TRUNCATE"),
         ({"d/_config/load.json": {"destinationTable": {"table": "x"}}}, "destinationTable"),
@@ -245,7 +248,10 @@ def test_the_destination_may_be_configured() -> None:
         ({"d/_config/load.json": {"destinationTable": {"tableId": 5}}}, "tableId"),
         ({"d/_config/load.json": {"fieldDelimiter": 5}}, "fieldDelimiter"),
         ({"d/_config/external.json": {"csvOptions": {"quote": 1}}}, "quote"),
-        ({"d/t/_config/external.json": {"sourceFormat": "CSV", "csvOption": {}}}, "csvOption"),
+        (
+            {"d/t/_config/external.json": {"sourceFormat": "CSV", "csvOption": {}}},
+            "does not honor the key csvOption",
+        ),
         ({"d/t/_config/external.json": {"sourceFormat": "GOOGLE_SHEETS"}}, "GOOGLE_SHEETS"),
     ],
 )

@@ -263,7 +263,7 @@ def test_a_range_of_several_epochs_is_refused_with_the_parts_of_each() -> None:
 def test_an_empty_range_has_no_epoch() -> None:
     with pytest.raises(Refused, match="the range is empty") as error:
         epoch_of([], [commit()], {})
-    assert error.value.next_step == "choose a later --until"
+    assert error.value.next_step == "choose an earlier --from or a later --until"
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,24 @@ def test_a_record_in_quarantine(world: FakePlatform, run: Shell) -> None:
     assert f"next: kbq quarantine retry {path}" in shown
 
 
+@pytest.mark.parametrize("settled", ["kbq order skip", "kbq quarantine drop"])
+def test_a_record_that_no_job_loaded_is_not_called_loaded(
+    world: FakePlatform, run: Shell, settled: str
+) -> None:
+    if settled == "kbq order skip":
+        world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders order=offset\n")
+    world.produce()
+    run.done("extract")
+    world.warehouse.bad_paths.add(staged(world))
+    run("load")
+    if settled == "kbq order skip":
+        run.done("order", "skip", "shop.orders", "--batch", "1", "--reason", "by-hand", "--yes")
+    else:
+        run.done("quarantine", "drop", "--table", "shop.orders", "--yes")
+    shown = run.done(*RECORD)
+    assert "given up" in shown and "loaded" not in shown
+
+
 def test_a_record_that_a_policy_skipped_is_nowhere(world: FakePlatform, run: Shell) -> None:
     world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders errors=skip")
     world.produce(value=DAMAGED)

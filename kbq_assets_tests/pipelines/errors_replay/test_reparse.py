@@ -158,6 +158,15 @@ def test_records_that_a_reset_has_read_again_are_left_alone() -> None:
     assert bench.warehouse.rows(A)[0].epoch == 2
 
 
+def test_the_example_of_refused_rows_is_one_of_them() -> None:
+    bench = bad(1, 99, 98)
+    a_date = {"type": "int", "logicalType": "date"}
+    bench.registry.schemas[98] = bench.registry.schemas[1].replace('"long"', json.dumps(a_date))
+    report = replay(bench)
+    assert report.left == {Left.STILL_BAD: 1, "d.A refuses them": 1}
+    assert report.examples["d.A refuses them"].startswith(f"{TOPIC}[0] offset 2: ")
+
+
 def test_a_table_that_contradicts_or_is_another_s_refuses_its_rows_alone() -> None:
     bench = bad(1, 98, 97)
     a_date = {"type": "int", "logicalType": "date"}
