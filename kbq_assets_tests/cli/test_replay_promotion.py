@@ -181,6 +181,30 @@ def test_a_dropped_table_gets_the_equal_rows_back(world: FakePlatform, run: Shel
     is_whole(world, run)
 
 
+def test_part_of_a_dropped_table_comes_back_only_if_the_rest_is_given_up(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.source_topics.write_text(SOURCES.replace("table=orders", "table=sales"))
+    del world.warehouse.stored[SALES]
+    world.warehouse.log.clear()
+    world.produce(1)
+    run.done("extract")
+    assert run("load").exit_code == 1
+    read(run, "--from", "0:2,1:0")
+    refused = run("replay", "promote", "1", "--yes")
+    assert refused.exit_code == 3
+    assert "shop.sales was dropped with 9 rows, and replay 1 has 7 of them" in refused.output
+    assert run.json("status")["tables"][0]["state"] == "parked"
+    assert run("load").exit_code == 1
+    run.done("adopt", "--table", str(SALES), "--yes")
+    run.done("replay", "promote", "1", "--yes")
+    cycle(run)
+    kept = [place for place in ALL if place not in ((0, 0), (0, 1))]
+    assert offsets(world, SALES) == sorted([*kept, (0, 6)])
+    run.done("check")
+    assert "5 rows, but 7 were loaded" in run("reconcile", "--counts").output
+
+
 def _place(record: Any) -> tuple[int, int]:
     return record["_kafka_partition"], record["_kafka_offset"]
 
