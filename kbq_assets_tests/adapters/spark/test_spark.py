@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 
 import kbq_assets
-from kbq_assets.adapters.spark import environment
+from kbq_assets.adapters.spark import environment, session
 from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION, SparkEngine
 from kbq_assets.adapters.spark.session import (
     KEPT_EVENT_LOGS,
@@ -356,10 +357,29 @@ CANARIES = {
 }
 
 
+def test_another_python_is_for_the_hosts_of_clusters(tmp_path: Path, variables: Variables) -> None:
+    for settings, python in ((ON_CLUSTER, "/opt/python"), (SparkSettings("local[2]"), sys.executable)):
+        variables["PYSPARK_PYTHON"] = "/opt/python"
+        prepare_environment(settings, tmp_path)
+        assert os.environ["PYSPARK_PYTHON"] == python
+
+
+def test_an_archive_of_classes_may_lie_in_a_folder_with_a_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = "-XX:SharedArchiveFile=/home/a b/spark.jsa"
+    monkeypatch.setattr(session, "archive_options", lambda java: [archive])
+    options = spark_config(SparkSettings("local[2]"), tmp_path)["spark.driver.extraJavaOptions"]
+    assert shlex.split(options) == [*shlex.split(session.QUICK_JVM), archive]
+
+
 @pytest.mark.thorough
 def test_a_driver_imports_nothing_for_numbers_and_shows_no_secret(tmp_path: Path) -> None:
+    temporary = tmp_path / "a b ü"
+    temporary.mkdir()
     command = [sys.executable, "-c", _RUN, str(tmp_path), json.dumps(CANARIES)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    variables = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     assert done.returncode == 0, done.stderr
     reported = json.loads(done.stdout)
     assert reported["modules"] == []
