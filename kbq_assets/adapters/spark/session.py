@@ -251,7 +251,7 @@ def _not_started(error: Exception) -> ConfigurationError:
     """The error of a Spark that has no scripts, whose JVM ends at once, that refuses its options, or whose classes are
     those of another release."""
     first, _, _ = str(getattr(error, "java_exception", error)).partition("\n")
-    causes = "look at Java's lines above, and check JAVA_TOOL_OPTIONS, _JAVA_OPTIONS and KBQ_SPARK_CONF_*"
+    causes = "look at Java's lines above, and check JAVA_TOOL_OPTIONS, _JAVA_OPTIONS, KBQ_SPARK_CONF_* and ulimit -a"
     if home := os.environ.get(_HOME):
         causes = f"unset {_HOME} ({home}) unless that is Spark {pyspark.__version__}; else {causes}"
     return ConfigurationError(f"Spark does not start: {first}", next_step=causes)
