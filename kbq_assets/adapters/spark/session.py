@@ -11,6 +11,7 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -185,7 +186,8 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
     java = find_java(home / "java")
     command = kept_command(java) if _is_plain(settings) else None
     with _without_numpy_arguments(), _standby(settings, options) as found:
-        context = _started({**options, **found}, [str(java.executable), *command] if command else [])
+        with _kept_interrupts():
+            context = _started({**options, **found}, [str(java.executable), *command] if command else [])
         context.setLogLevel("ERROR")
         try:
             yield context
@@ -200,6 +202,18 @@ def _standby(settings: SparkSettings, options: Mapping[str, str]) -> AbstractCon
         name.startswith(_OF_DAEMON) for name in settings.options
     )
     return standby(module) if settings.is_local and module and is_same else nullcontext({})
+
+
+@contextmanager
+def _kept_interrupts() -> Iterator[None]:
+    """Keep this process's handler of Ctrl-C. PySpark's own would call the JVM in the middle of another call, and a
+    resident extraction would not end in order."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def hide_interrupts() -> None:

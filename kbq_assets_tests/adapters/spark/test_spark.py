@@ -323,6 +323,7 @@ def test_sparks_ui_is_on_where_there_is_a_cluster(
 _RUN = """
 import contextlib
 import json
+import signal
 import sys
 from pathlib import Path
 import psutil
@@ -332,9 +333,11 @@ from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 commands, found, options = [], [], json.loads(sys.argv[2])
+on_ctrl_c = signal.getsignal(signal.SIGINT)
 for more in ({}, {"spark.second": "yes"}):
     with spark_context(SparkSettings("local[1]", {**options, **more}), Path(sys.argv[1])) as context:
         assert context.parallelize([1], 1).map(str).collect() == ["1"]
+        assert signal.getsignal(signal.SIGINT) is on_ctrl_c
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended, as a zombie too
                 commands.append(process.cmdline())
