@@ -29,7 +29,7 @@ with open(sys.argv[1], "w") as file:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_command_runs_without_its_streams(closed: str, tmp_path: Path, variables: Variables) -> None:
-    variables |= {"KBQ_HOME": str(tmp_path / "home"), "KBQ_SPARK_MASTER": "processes[1]"}
+    variables.update({"KBQ_HOME": str(tmp_path / "home"), "KBQ_SPARK_MASTER": "processes[1]"})
     command = f"{_KBQ} extract {closed}; echo $? > {tmp_path}/code"
     (tmp_path / "topics.txt").write_text("")
     variables["KBQ_SOURCE_TOPICS"] = str(tmp_path / "topics.txt")

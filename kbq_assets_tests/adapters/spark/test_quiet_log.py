@@ -36,7 +36,7 @@ def test_java_prints_nothing_about_an_archive_that_does_not_match(tmp_path: Path
     archive = archive_options(java)
     if not archive:
         pytest.skip("this Java has no archive of classes")
-    command = [java.executable, *QUICK_JVM.split(), *archive, "-cp", tmp_path, "-version"]
+    command = [str(java.executable), *QUICK_JVM.split(), *archive, "-cp", str(tmp_path), "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert not done.stdout and "warning" not in done.stderr
 
