@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.staging import staging_client
-from kbq_assets.cli import end_quickly
+from kbq_assets.cli import end_quickly, open_closed_streams
 from kbq_assets.commands import command_line as command_line  # noqa: PLC0414 - for mypy, a public name
 from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.config.roles import Role
@@ -378,6 +378,7 @@ def parts(environ: Mapping[str, str] | None = None) -> Parts:
 
 def main() -> None:
     """Run the `kbq` command."""
+    open_closed_streams()
     end_quickly()
     command_line()(obj=parts)
 

@@ -74,6 +74,16 @@ def find_java(wrappers: Path = Path(".kbq", "java"), environ: Mapping[str, str] 
     raise ConfigurationError(message, next_step=NEXT_STEP)
 
 
+def property_escaped(text: str) -> str:
+    """A text, escaped for a file of Java properties, which Java reads as Latin-1."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-/") else _code_units(c) for c in text)
+
+
+def _code_units(character: str) -> str:
+    data = character.encode("utf-16-be")
+    return "".join(f"\\u{data[i]:02x}{data[i + 1]:02x}" for i in range(0, len(data), 2))
+
+
 def _candidates(environ: Mapping[str, str]) -> Iterator[_Candidate]:
     java_home = environ.get("JAVA_HOME")
     if java_home:

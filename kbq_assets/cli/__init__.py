@@ -20,6 +20,7 @@ import click
 
 from kbq_assets.cli.context import ARGUMENTS, ExitCode, choose_warehouse, exit_code, print_error
 from kbq_assets.cli.logs import log_json_lines
+from kbq_assets.cli.streams import open_closed_streams as open_closed_streams
 from kbq_assets.core.config.parts import LOG_FORMATS
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 from kbq_assets.core.optional_packages import missing_package

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -31,6 +33,29 @@ def drain_first(drain: Callable[[], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def clean_up_first() -> Iterator[None]:
+    """Within the block, SIGTERM and SIGHUP raise KeyboardInterrupt, so temporary files are deleted and child processes
+    end. Then the process ends by the signal, as it would without this. Signals that the caller ignores stay ignored."""
+    received: list[int] = []
+
+    def begin(number: int, frame: FrameType | None) -> NoReturn:
+        received.append(number)
+        _interrupt(number, frame)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    taken = [n for n in _SIGNALS[1:] if is_main and signal.getsignal(n) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, begin)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+        if received:
+            os.kill(os.getpid(), received[0])
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

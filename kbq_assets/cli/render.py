@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Width without a terminal: no line is wrapped, so grep finds whole lines.
 _WIDE = 1000
+#: The narrowest column of texts: narrower, they would be hard to read.
+_LEAST = 6
 #: Partitions or topics that a line names. It only counts the others.
 _NAMED = 8
 _PARTITION = re.compile(r" --partition \d+")
@@ -64,9 +66,24 @@ def progress_bar(description: str) -> Iterator[Callable[..., None]]:
         yield partial(bar.update, bar.add_task(description, total=None))
 
 
+class _Table(Table):
+    """A table that shows its numbers whole. On a terminal too narrow for them, the terminal wraps its rows."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [max(len(str(cell)) for cell in (each.header, *each.cells)) for each in self.columns]
+        least = sum(
+            width if column.no_wrap else min(width, _LEAST)
+            for column, width in zip(self.columns, widths, strict=True)
+        )
+        gaps = 2 * (len(widths) - 1)
+        if least + gaps > options.max_width and any(column.no_wrap for column in self.columns):
+            options = options.update(width=sum(widths) + gaps)
+        return super().__rich_console__(console, options)
+
+
 def table(*titles: str, tight: bool = False) -> Table:
     """A table. A title that starts with '#' makes a column of numbers. ``tight``: one blank between columns."""
-    made = Table(box=None, pad_edge=False, collapse_padding=tight)
+    made = _Table(box=None, pad_edge=False, collapse_padding=tight)
     for column in titles:
         is_number = column.startswith("#")
         made.add_column(

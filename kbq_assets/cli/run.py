@@ -19,6 +19,7 @@ from kbq_assets.cli.context import (
     pass_loader,
     pass_operator,
 )
+from kbq_assets.cli.interrupts import clean_up_first
 from kbq_assets.cli.render import (
     console,
     echo_json,
@@ -81,7 +82,7 @@ def extract(
         return
     if every or cycles:
         raise click.UsageError("--every and --cycles need --resident")
-    with spare_forker(extractor.deployment.settings):
+    with clean_up_first(), spare_forker(extractor.deployment.settings):
         only = extractor.chosen(topics)
         with positions_bar() as on_progress:
             report = extractor.extract(only=only, on_progress=on_progress)

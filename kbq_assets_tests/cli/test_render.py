@@ -150,3 +150,18 @@ def test_stops_of_other_causes_are_lines_of_their_own() -> None:
     lines = [line for line in stop_lines(stops) if line.startswith("stopped")]
     assert lines == ["stopped: t [0], [2]: failed: one", "stopped: t[1]: failed: [0, 6): two"]
     assert stop_lines([]) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "first"),
+    [(40, "shop.clicks[0]"), (29, "shop.cl"), (27, "shop.clicks[0]"), (9, "shop.clicks[0]")],
+)
+def test_a_narrow_terminal_shows_numbers_whole(
+    columns: int, first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = render.table("partition", "#position", "#records")
+    shown.add_row("shop.clicks[0]", "1,234,567", "1,234,568")
+    render.console().print(shown)
+    assert f"\n{first}  1,234,567  1,234,568\n" in capsys.readouterr().out

@@ -101,7 +101,7 @@ class DuckDbDatabase:
         """An exclusive connection. Creates a missing file. Raises Unavailable."""
         if not self.path.exists():
             self._create()
-        with self._opened(read_only=False) as connection:
+        with engines.interruptible(), self._opened(read_only=False) as connection:
             yield connection
 
     @contextmanager
@@ -109,7 +109,7 @@ class DuckDbDatabase:
         """A read-only connection; other processes may read too. Raises NotFound if the file is missing, Unavailable."""
         if not self.path.exists():
             raise NotFound(f"there is no warehouse {self.path}", next_step="load something first: `kbq load`")
-        with self._opened(read_only=True) as connection:
+        with engines.interruptible(), self._opened(read_only=True) as connection:
             yield connection
 
     def _create(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,11 @@ from kbq_assets.adapters.duckdb.types import literal, quoted
 MEMORY_LIMIT: Final = "1GB"
 #: The usual number of files open at once.
 _MOST_IDLE: Final = 2
+#: What DuckDB says after a KeyboardInterrupt. Values of records appear only in other messages.
+_INTERRUPTED: Final = re.compile(
+    r"Query interrupted$|Invalid Input Error: reading [\w ]+ registered as '\w+'[^:]*failed: .*KeyboardInterrupt",
+    re.DOTALL,
+)
 #: The name of an engine's own in-memory database. No attached file can have this name.
 _OWN_NAME: Final = "memory"
 
@@ -64,6 +70,22 @@ def attach(path: Path, read_only: bool) -> AttachedFile:
     except BaseException:
         engine.close()
         raise
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt again where DuckDB has made another error of it."""
+    try:
+        yield
+    except (RuntimeError, duckdb.Error) as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def is_interrupt(error: Exception) -> bool:
+    """Whether DuckDB caught a KeyboardInterrupt: in a query, or while it called Python for a registered table."""
+    return isinstance(error, duckdb.InterruptException) or _INTERRUPTED.match(str(error)) is not None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Final
 
 import duckdb
 
+from kbq_assets.adapters.duckdb.engines import is_interrupt
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.wire.arrow.errors import LoadError
@@ -60,6 +61,8 @@ class StagedFileLoader:
             if not self._keep:
                 self._connection.execute(f"TRUNCATE {self._target}")
         except _PERMANENT as error:
+            if is_interrupt(error):
+                raise
             raise LoadError(f"{_suspects(batch)}: {error}") from error
         finally:
             # A violated constraint aborts the transaction. Then DuckDB refuses this call too, and the next batch

@@ -23,7 +23,7 @@ def main(archive: str, folder: str) -> int:
     # A session loads all classes that a context loads, and also those that users' assets need.
     builder = SparkSession.builder
     chosen = {
-        "spark.driver.extraJavaOptions": f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}",
+        "spark.driver.extraJavaOptions": f"{QUICK_JVM} {shlex.quote(f'-XX:ArchiveClassesAtExit={archive}')}",
         EVENT_LOG: "true",
     }
     settings = SparkSettings("local[1]", chosen)

@@ -11,6 +11,7 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -22,8 +23,9 @@ from typing import Any, Final
 import py4j.protocol
 import pyspark
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 
-from kbq_assets.adapters.java import JavaRuntime, find_java
+from kbq_assets.adapters.java import JavaRuntime, find_java, property_escaped
 from kbq_assets.adapters.spark.classes import archive_options, kept_command
 from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION
 from kbq_assets.adapters.spark.standby import standby
@@ -98,7 +100,7 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         # `kbq status`, and the event log would take a tenth of Java's start time.
         **dict.fromkeys(("spark.ui.enabled", EVENT_LOG), str(not settings.is_local).lower()),
         "spark.driver.memory": "1g",
-        _JAVA_OPTIONS: " ".join([QUICK_JVM, *archive_options(find_java(home / "java"))]),
+        _JAVA_OPTIONS: f"{QUICK_JVM} {shlex.join(archive_options(find_java(home / 'java')))}".rstrip(),
         "spark.executor.extraJavaOptions": _QUICK_EXECUTOR,
         # Workers multiply no matrices, so numpy's idle threads would only cost time.
         "spark.executorEnv.OMP_NUM_THREADS": "1",
@@ -143,15 +145,17 @@ def prepare_environment(settings: SparkSettings, home: Path) -> None:
     """Choose the Java and the Python that Spark starts. Call this before the JVM starts. Raises ConfigurationError.
 
     Spark reads both only from the environment. Workers run the archive's Python or this interpreter. PYSPARK_PYTHON
-    overrides it, for clusters whose hosts have Python elsewhere.
+    overrides it for clusters, whose hosts may have Python elsewhere. On this machine, another Python may lack KBQ.
     """
     os.environ["JAVA_HOME"] = str(_java(settings, home).home)
     os.environ.setdefault(
         "SPARK_LAUNCHER_OPTS", _QUICK_EXECUTOR
     )  # for the JVM that builds the driver's command
-    os.environ.setdefault("PYSPARK_PYTHON", _packed_python(settings) or sys.executable)
     if settings.is_local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", _packed_python(settings) or sys.executable)
 
 
 def _java(settings: SparkSettings, home: Path) -> JavaRuntime:
@@ -182,7 +186,8 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
     java = find_java(home / "java")
     command = kept_command(java) if _is_plain(settings) else None
     with _without_numpy_arguments(), _standby(settings, options) as found:
-        context = _started({**options, **found}, [str(java.executable), *command] if command else [])
+        with _kept_interrupts():
+            context = _started({**options, **found}, [str(java.executable), *command] if command else [])
         context.setLogLevel("ERROR")
         try:
             yield context
@@ -197,6 +202,18 @@ def _standby(settings: SparkSettings, options: Mapping[str, str]) -> AbstractCon
         name.startswith(_OF_DAEMON) for name in settings.options
     )
     return standby(module) if settings.is_local and module and is_same else nullcontext({})
+
+
+@contextmanager
+def _kept_interrupts() -> Iterator[None]:
+    """Keep this process's handler of Ctrl-C. PySpark's own would call the JVM in the middle of another call, and a
+    resident extraction would not end in order."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def hide_interrupts() -> None:
@@ -237,8 +254,21 @@ def _started(options: Mapping[str, str], command: Sequence[str]) -> SparkContext
     config = SparkConf()
     if config.getAll():  # it has defaults, so the JVM of an earlier context runs
         return SparkContext.getOrCreate(config.setAll(list(options.items())))
-    with private_options(options, command):
-        return SparkContext.getOrCreate(config)
+    try:
+        with private_options(options, command):
+            return SparkContext.getOrCreate(config)
+    except (FileNotFoundError, PySparkRuntimeError, TypeError, py4j.protocol.Py4JError) as error:
+        raise _not_started(error) from error
+
+
+def _not_started(error: Exception) -> ConfigurationError:
+    """The error of a Spark that has no scripts, whose JVM ends at once, that refuses its options, or whose classes are
+    those of another release."""
+    first, _, _ = str(getattr(error, "java_exception", error)).partition("\n")
+    causes = "look at Java's lines above, and check JAVA_TOOL_OPTIONS, _JAVA_OPTIONS, KBQ_SPARK_CONF_* and ulimit -a"
+    if home := os.environ.get(_HOME):
+        causes = f"unset {_HOME} ({home}) unless that is Spark {pyspark.__version__}; else {causes}"
+    return ConfigurationError(f"Spark does not start: {first}", next_step=causes)
 
 
 @contextmanager
@@ -256,15 +286,16 @@ def private_options(options: Mapping[str, str], command: Sequence[str] = ()) -> 
         if not any(LOG4J in argument for argument in arguments):
             arguments.append(f"-D{LOG4J}={log}")
         script = Path(folder, "bin", "spark-submit")
-        if command and _write_script(script, f"{shlex.quote(command[0])} @{java}"):
+        if command and _write_script(script, shlex.join([command[0], f"@{java}"])):
             theirs = [f"-D{key}={value}" for key, value in options.items() if key != _JAVA_OPTIONS]
             java.write_text("\n".join(map(_java_quoted, [*arguments, *command[1:], *theirs, _GATEWAY])))
             with _variable(_HOME, folder):
                 yield
             return
         java.write_text("\n".join(map(_java_quoted, arguments)))
-        lines = {**options, _JAVA_OPTIONS: f"@{java}"}.items()
-        properties.write_text("\n".join(f"{_escaped(key)}={_escaped(value)}" for key, value in lines))
+        lines = {**options, _JAVA_OPTIONS: shlex.quote(f"@{java}")}.items()
+        escaped = (f"{property_escaped(key)}={property_escaped(value)}" for key, value in lines)
+        properties.write_text("\n".join(escaped))
         file = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults"
         with _variable(_SUBMIT, f"{file} {os.environ.get(_SUBMIT) or 'pyspark-shell'}"):
             yield
@@ -298,16 +329,6 @@ def _java_quoted(argument: str) -> str:
     """An argument, quoted for Java's argument files."""
     text = argument.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
-
-
-def _escaped(text: str) -> str:
-    """A text, escaped for a file of Java properties."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-/") else _code_units(c) for c in text)
-
-
-def _code_units(character: str) -> str:
-    data = character.encode("utf-16-be")
-    return "".join(f"\\u{data[i]:02x}{data[i + 1]:02x}" for i in range(0, len(data), 2))
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from dagster._core.workspace.load import location_origins_from_yaml_paths
 
 from kbq_assets.adapters.processes.daemons import last_lines, replace_text
 from kbq_assets.adapters.processes.loopback_ports import can_listen, holder_of, listener_of
+from kbq_assets.adapters.processes.unix_sockets import require_sockets
 from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
 from kbq_assets.defs.instance.database import DagsterDatabase
 from kbq_assets.defs.instance.processes import GRACE_SECONDS, HomeLock, Processes, is_alive
@@ -179,7 +180,8 @@ class DagsterOrchestrator:
         self._stop()
 
     def _prepare(self) -> None:
-        """Write the shipped configuration into the home."""
+        """Write the shipped configuration into the home. Dagster's processes speak over sockets."""
+        require_sockets()
         for name, source in (
             ("dagster.yaml", self._database.configuration),
             ("workspace.yaml", "workspace.yaml"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kbq_assets.adapters.java import JavaRuntime
+from kbq_assets.adapters.java import JavaRuntime, property_escaped
 from kbq_assets.adapters.processes.daemons import Daemon, kill_marked, marker_of, replace_text
 from kbq_assets.adapters.processes.loopback_ports import HOST, accepts_connections
 from kbq_assets.core.errors import StateError
@@ -138,7 +138,10 @@ class Kafka:
 
     def _settings(self, data: Path) -> str:
         return _SETTINGS.format(
-            host=HOST, kafka_port=self.port, controller_port=self.controller_port, data=data
+            host=HOST,
+            kafka_port=self.port,
+            controller_port=self.controller_port,
+            data=property_escaped(str(data)),
         )
 
     def _format(self, installation: Installation, java: JavaRuntime) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,17 @@ def test_the_kept_command_runs_instead_of_sparks_scripts_and_shows_no_option() -
         *("-Dspark.master=local[2]", "org.apache.spark.api.python.PythonGatewayServer"),
     ]
     assert "SPARK_HOME" not in os.environ
+
+
+def test_the_script_runs_in_a_folder_whose_name_has_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a b"))
+    (tmp_path / "a b").mkdir()
+    with private_options({}, ["/bin/echo", "-Xmx1g"]):
+        script = Path(os.environ["SPARK_HOME"], "bin", "spark-submit")
+        done = subprocess.run([script], capture_output=True, text=True, check=False)
+    assert done.stdout == f"@{script.parent.parent / 'java'}\n"
 
 
 def test_sparks_scripts_run_where_temporary_files_cannot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 
 import kbq_assets
-from kbq_assets.adapters.spark import environment
+from kbq_assets.adapters.spark import environment, session
 from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION, SparkEngine
 from kbq_assets.adapters.spark.session import (
     KEPT_EVENT_LOGS,
@@ -322,6 +323,7 @@ def test_sparks_ui_is_on_where_there_is_a_cluster(
 _RUN = """
 import contextlib
 import json
+import signal
 import sys
 from pathlib import Path
 import psutil
@@ -331,9 +333,11 @@ from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 commands, found, options = [], [], json.loads(sys.argv[2])
+on_ctrl_c = signal.getsignal(signal.SIGINT)
 for more in ({}, {"spark.second": "yes"}):
     with spark_context(SparkSettings("local[1]", {**options, **more}), Path(sys.argv[1])) as context:
         assert context.parallelize([1], 1).map(str).collect() == ["1"]
+        assert signal.getsignal(signal.SIGINT) is on_ctrl_c
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended, as a zombie too
                 commands.append(process.cmdline())
@@ -356,10 +360,29 @@ CANARIES = {
 }
 
 
+def test_another_python_is_for_the_hosts_of_clusters(tmp_path: Path, variables: Variables) -> None:
+    for settings, python in ((ON_CLUSTER, "/opt/python"), (SparkSettings("local[2]"), sys.executable)):
+        variables["PYSPARK_PYTHON"] = "/opt/python"
+        prepare_environment(settings, tmp_path)
+        assert os.environ["PYSPARK_PYTHON"] == python
+
+
+def test_an_archive_of_classes_may_lie_in_a_folder_with_a_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = "-XX:SharedArchiveFile=/home/a b/spark.jsa"
+    monkeypatch.setattr(session, "archive_options", lambda java: [archive])
+    options = spark_config(SparkSettings("local[2]"), tmp_path)["spark.driver.extraJavaOptions"]
+    assert shlex.split(options) == [*shlex.split(session.QUICK_JVM), archive]
+
+
 @pytest.mark.thorough
 def test_a_driver_imports_nothing_for_numbers_and_shows_no_secret(tmp_path: Path) -> None:
+    temporary = tmp_path / "a b ü"
+    temporary.mkdir()
     command = [sys.executable, "-c", _RUN, str(tmp_path), json.dumps(CANARIES)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    variables = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     assert done.returncode == 0, done.stderr
     reported = json.loads(done.stdout)
     assert reported["modules"] == []
