@@ -22,7 +22,7 @@ from kbq_assets.cli.context import (
     user,
     yes_option,
 )
-from kbq_assets.cli.render import console, echo_json, print_whole, size, table
+from kbq_assets.cli.render import console, echo_json, size, table
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference, quarantine_path
@@ -83,7 +83,7 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
         )
         return
     out = console()
-    shown = table("partition", "#offset", "time", "reason", "#size", "message")
+    shown = table("partition", "#offset", "time", "reason", "#size", "message", is_whole=True)
     for row in rows:
         place = (
             str(TopicPartition(row.topic, row.partition)),
@@ -93,10 +93,7 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
         shown.add_row(
             *place, row.reason, "null" if row.value_size is None else size(row.value_size), row.message
         )
-    if rows:
-        print_whole(out, shown)
-    else:
-        out.print(f"no bad records in {operator.deployment.settings.warehouse_url}")
+    out.print(shown if rows else f"no bad records in {operator.deployment.settings.warehouse_url}")
     if quarantined:
         out.print("\nfiles that the warehouse rejected:")
     for q in quarantined:

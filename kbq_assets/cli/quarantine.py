@@ -12,7 +12,7 @@ from kbq_assets.cli.context import (
     pass_operator,
     yes_option,
 )
-from kbq_assets.cli.render import console, echo_json, number, print_whole, table
+from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator
@@ -36,14 +36,11 @@ def list_files(operator: Operator, of_table: str | None, as_json: bool) -> None:
     if as_json:
         echo_json([_document(q) for q in found])
         return
-    shown = table("file", "table", "#rows", "state", "error")
+    shown = table("file", "table", "#rows", "state", "error", is_whole=True)
     for q in found:
         path = quarantine_path(q.bad.file.path)
         shown.add_row(path, str(q.table), number(q.bad.file.rows), _state(q), q.bad.error)
-    if found:
-        print_whole(console(), shown)
-    else:
-        console().print("no file is in quarantine")
+    console().print(shown if found else "no file is in quarantine")
 
 
 @quarantine.command()

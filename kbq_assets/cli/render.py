@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -67,23 +69,35 @@ def progress_bar(description: str) -> Iterator[Callable[..., None]]:
 
 
 class _Table(Table):
-    """A table that shows its numbers whole. On a terminal too narrow for them, the terminal wraps its rows."""
+    """A table that shows its numbers whole; if ``is_whole``, all its values. On a terminal too narrow for them, the
+    terminal wraps its rows."""
+
+    is_whole = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = [max(len(str(cell)) for cell in (each.header, *each.cells)) for each in self.columns]
+        widths = [max(cell_len(str(cell)) for cell in (each.header, *each.cells)) for each in self.columns]
         least = sum(
-            width if column.no_wrap else min(width, _LEAST)
+            width if self.is_whole or column.no_wrap else min(width, _LEAST)
             for column, width in zip(self.columns, widths, strict=True)
         )
         gaps = 2 * (len(widths) - 1)
-        if least + gaps > options.max_width and any(column.no_wrap for column in self.columns):
-            options = options.update(width=sum(widths) + gaps)
-        return super().__rich_console__(console, options)
+        has_whole = self.is_whole or any(column.no_wrap for column in self.columns)
+        if least + gaps <= options.max_width or not has_whole:
+            yield from super().__rich_console__(console, options)
+            return
+        wide = options.update(width=sum(widths) + gaps)
+        rows = cast("Iterable[Segment]", super().__rich_console__(console, wide))
+        for line in Segment.split_lines(rows):
+            text = Text.assemble(*((part.text, part.style or "") for part in line))
+            text.rstrip()  # the terminal would show the blanks as empty lines
+            yield text
 
 
-def table(*titles: str, tight: bool = False) -> Table:
-    """A table. A title that starts with '#' makes a column of numbers. ``tight``: one blank between columns."""
+def table(*titles: str, tight: bool = False, is_whole: bool = False) -> Table:
+    """A table. A title that starts with '#' makes a column of numbers. ``tight``: one blank between columns.
+    ``is_whole``: no value is folded, because it is copied into commands."""
     made = _Table(box=None, pad_edge=False, collapse_padding=tight)
+    made.is_whole = is_whole
     for column in titles:
         is_number = column.startswith("#")
         made.add_column(
@@ -93,16 +107,6 @@ def table(*titles: str, tight: bool = False) -> Table:
             no_wrap=is_number,
         )
     return made
-
-
-def print_whole(out: Console, made: Table) -> None:
-    """Print a table whose values are copied into commands: no column is narrower than its values, and the terminal
-    wraps lines that are too long for it."""
-    wide = out.options.update(width=sys.maxsize)
-    for line in out.render_lines(made, wide.update(width=out.measure(made, options=wide).maximum), pad=False):
-        text = Text.assemble(*((part.text, part.style or "") for part in line))
-        text.rstrip()  # a terminal would show the blanks as empty lines
-        out.print(text)
 
 
 def number(value: int | None) -> str:
