@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog.hive import HiveCatalog, _HiveClient
+from thrift.transport import TSocket, TTransport
 
 from kbq_assets.adapters.iceberg import rest
 
 
 class TimedHiveCatalog(HiveCatalog):
-    """pyiceberg's Hive catalog, without requests that may wait forever.
+    """pyiceberg's Hive catalog, without requests that may wait forever (ADR 17).
 
     If the metastore does not answer a commit, its outcome is unknown. The library then deletes nothing, and KBQ looks
     the job up.
@@ -25,8 +27,10 @@ class TimedHiveCatalog(HiveCatalog):
 
 class _TimedClient(_HiveClient):
     def _init_thrift_transport(self) -> Any:
-        # The library calls this for each connection, before it opens it.
-        made: Any = super()._init_thrift_transport()
-        socket = made.transport if self._kerberos_auth else made._TBufferedTransport__trans
+        # The library calls this for each connection, and sets no limit.
+        host = urlsplit(self._uri).hostname
+        socket = TSocket.TSocket(host, urlsplit(self._uri).port)
         socket.setTimeout(1000 * rest.ANSWER_SECONDS)
-        return made
+        if self._kerberos_auth:
+            return TTransport.TSaslClientTransport(socket, host=host, service=self._kerberos_service_name)
+        return TTransport.TBufferedTransport(socket)
