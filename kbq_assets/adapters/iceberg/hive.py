@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from pyiceberg.catalog.hive import HiveCatalog, _HiveClient
-from thrift.transport import TSocket, TTransport
+from pyiceberg.catalog.hive import (  # type: ignore[attr-defined]
+    HiveCatalog,
+    TSocket,
+    TTransport,
+    _HiveClient,
+)
 
 from kbq_assets.adapters.iceberg import rest
 
