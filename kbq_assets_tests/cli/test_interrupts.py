@@ -12,8 +12,7 @@ import pytest
 _RUN = """
 import os, signal, sys, tempfile
 from kbq_assets.cli.interrupts import clean_up_first
-if sys.argv[3]:
-    signal.signal(int(sys.argv[1]), signal.SIG_IGN)
+signal.signal(int(sys.argv[1]), signal.SIG_IGN if sys.argv[3] else signal.SIG_DFL)
 with clean_up_first(), tempfile.TemporaryDirectory(dir=sys.argv[2]):
     os.kill(os.getpid(), int(sys.argv[1]))
 print("went on")

@@ -27,7 +27,7 @@ except ConfigurationError as error:
 @pytest.mark.parametrize(
     ("name", "value", "why", "next_step"),
     [
-        ("JAVA_TOOL_OPTIONS", "-Xnonsense", "JAVA_GATEWAY_EXITED", "Java's lines above"),
+        ("JAVA_TOOL_OPTIONS", "-javaagent:/none.jar", "JAVA_GATEWAY_EXITED", "Java's lines above"),
         (
             "SPARK_HOME",
             "/none",
