@@ -58,8 +58,8 @@ _OWN_VARIABLES: Final = ("SPARK_LAUNCHER_OPTS", "SPARK_LOCAL_IP")
 #: suit it. The driver's young generation is large enough for all garbage of a short run, if no thread reserves
 #: megabytes of it, as Java would let the first threads do. Compiling a method pays only if it is called twice as often
 #: as Java assumes.
-#: Java prints to standard error, because the output of a command may be JSON. It prints nothing about a class archive that does not
-#: match: then the start only takes longer.
+#: Java prints to standard error, because the output of a command may be JSON. It prints nothing about a class archive
+#: that does not match: then the start only takes longer.
 #: Measured: start and stop take half the CPU time, 8 s instead of 15.
 _QUICK_EXECUTOR = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_JVM = (
