@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,31 +45,20 @@ def test_a_load_that_is_interrupted_was_never_inserted(
     assert status is not None and (status.error, status.output_rows) == (None, 3)
 
 
-@contextmanager
-def pressed_soon() -> Iterator[None]:
-    """A signal arrives in the block, which lasts until then."""
-
-    def press(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    def send() -> None:
-        time.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, press)
-    thread = threading.Thread(target=send)
-    try:
-        thread.start()
-        yield
-    finally:
-        thread.join()
-        signal.signal(signal.SIGUSR1, before)
-
-
 def test_a_query_that_is_interrupted_interrupts_the_command(warehouse: DuckDbWarehouse) -> None:
-    endless = "SELECT count(*) FROM range(1000000000000)"
-    with pytest.raises(KeyboardInterrupt), pressed_soon(), warehouse.connect_readonly() as connection:
-        connection.execute(endless).fetchall()
+    with pytest.raises(KeyboardInterrupt), warehouse.connect_readonly() as connection:
+
+        def interrupts(number: int) -> int:
+            connection.interrupt()
+            return number
+
+        connection.create_function("interrupts", interrupts)
+        connection.execute("SELECT sum(interrupts(i)) FROM range(1000000) rows(i)").fetchall()
+
+
+def test_what_ctrl_c_makes_of_a_query_is_an_interrupt() -> None:
+    assert is_interrupt(RuntimeError("Query interrupted"))
+    assert not is_interrupt(RuntimeError("Query interrupted by its author"))
 
 
 @pytest.mark.parametrize(
