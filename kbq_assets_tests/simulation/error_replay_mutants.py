@@ -72,7 +72,7 @@ ERROR_REPLAY_MUTANTS = (
     Mutant("rows land before the intent is there", "ER7", ((SteppedReplays, "_enter", _lands_first),), seed=9),
     Mutant("who finds an intent forgets it", "ER7", ((SteppedReplays, "_settle", _forgets),), seed=6),
     Mutant("error rows are read before the state", "ER7", ((SteppedReplays, "_enter", _as_planned_before),),
-           seed=91),
+           seed=119),
     Mutant("error rows are marked whatever became of the job", "ER7",
            ((steps, "_has_landed", _marks_in_any_case),)),
     Mutant("an intent is removed before its error rows are marked", "ER7",
